@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a Lua engine object holds: programs, engine, its scheduler, row sinks of requests, collected taps. Shared by l_engine.c, l_sched.c and
+ * l_tap.c; owner thread only, but for the tap list, which rank threads append to under its lock.
+ */
+#ifndef TPL_BIND_ENGINE_BOX_H
+#define TPL_BIND_ENGINE_BOX_H
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "bind/bind.h"
+#include "serve/sched.h"
+
+/* Where the logit rows of one request go. */
+typedef struct tpl_row_sink {
+    struct tpl_row_sink *next;
+    int64_t handle;
+    FILE *file;          /* raw float32 rows are appended, NULL: not wanted */
+    float *memory;       /* [cap_rows][vocab], NULL: not wanted */
+    int32_t *ids;        /* of the prompt: row i predicts ids[i + 1] */
+    int32_t n_ids, n_rows, top;
+    int32_t *argmax;     /* [n_ids] */
+    float *logprob;      /* [n_ids] of ids[i + 1] */
+    int32_t *top_id;     /* [n_ids][top] */
+    float *top_logprob;
+    int io_error;        /* errno of a failed write */
+} tpl_row_sink;
+
+typedef struct tpl_tapped {
+    struct tpl_tapped *next;
+    int rank, stage, op, i_out;
+    const char *op_name, *value_name; /* borrowed from the program */
+    int64_t rows, cols, step;
+    float data[];
+} tpl_tapped;
+
+typedef struct tpl_engine_box {
+    tpl_program **programs;
+    int n_stages;
+    tpl_engine *engine;
+    tpl_sched *sched;
+    tpl_step_caps caps;
+    uint8_t *eog;               /* [vocab] */
+    tpl_row_sink *sinks;
+    pthread_mutex_t tap_lock;
+    tpl_tapped *taps, **last_tap;
+    char *tap_glob;
+    int tap_failed;
+} tpl_engine_box;
+
+extern const tpl_class tpl_engine_class;
+
+/* Opens the scheduler of the box from the options table at index. */
+tpl_status tpl_box_open_sched(lua_State *L, int index, tpl_engine_box *b, tpl_err *err);
+void tpl_sink_free(tpl_row_sink *s);
+void tpl_taps_free(tpl_engine_box *b);
+/* Methods, entered into the class by l_engine.c. */
+int tpl_engine_add(lua_State *L);
+int tpl_engine_pump(lua_State *L);
+int tpl_engine_cancel(lua_State *L);
+int tpl_engine_idle(lua_State *L);
+int tpl_engine_take_rows(lua_State *L);
+int tpl_engine_tap_begin(lua_State *L);
+int tpl_engine_tap_end(lua_State *L);
+
+/* Fields of an options table. */
+double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise);
+const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise);
+
+#endif

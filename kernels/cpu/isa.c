@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which instruction sets this machine, its operating system and this build have. CPUID leaf 7 and XCR0 as in the Intel SDM, volume 1,
+ * chapters 13 to 15: a set is usable only where the system saves its registers. Any thread; computed anew at each call (load time).
+ */
+#include <string.h>
+
+#include "kernels/cpu/cpu_ops.h"
+
+#if TPL_CPU_X86
+#include <cpuid.h>
+
+enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* SSE | AVX state; with opmask and both halves of the upper ZMM state */
+
+static uint64_t xcr0(void)
+{
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+static bool x86_usable(tpl_isa isa)
+{
+    uint32_t a, b, c, d, b7, c7;
+    const uint32_t c1 = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & c1) != c1) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d)) return false;
+    const uint64_t saved = xcr0();
+    const uint32_t avx2 = bit_AVX2 | bit_BMI2;
+    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ | bit_AVX512CD;
+    if ((b7 & avx2) != avx2 || (saved & XCR0_YMM) != XCR0_YMM) return false;
+    if (isa == TPL_ISA_AVX2) return true;
+    return isa == TPL_ISA_AVX512 && (b7 & avx512) == avx512 && (c7 & bit_AVX512VNNI) && (saved & XCR0_ZMM) == XCR0_ZMM;
+}
+#else
+static bool x86_usable(tpl_isa isa)
+{
+    (void)isa;
+    return false;
+}
+#endif
+
+static const char *const names[TPL_N_ISAS] = { "portable", "avx2", "avx512", "amx", "neon" };
+
+bool tpl_isa_usable(tpl_isa isa)
+{
+    return isa == TPL_ISA_PORTABLE || x86_usable(isa);
+}
+
+tpl_isa tpl_isa_best(void)
+{
+    tpl_isa best = TPL_ISA_PORTABLE;
+    for (int i = 0; i < TPL_N_ISAS; i++)
+        if (tpl_isa_usable((tpl_isa)i)) best = (tpl_isa)i;
+    return best;
+}
+
+const char *tpl_isa_name(tpl_isa isa)
+{
+    return (unsigned)isa < TPL_N_ISAS ? names[isa] : "?";
+}
+
+int tpl_isa_find(const char *name)
+{
+    for (int i = 0; i < TPL_N_ISAS; i++)
+        if (!strcmp(name, names[i])) return i;
+    return -1;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear on q8 rows with AVX-512 VNNI. vpdpbusd multiplies unsigned with signed bytes: the weights, moved up to be unsigned (q4: 0..15,
+ * q5: 0..31, q8: + 128), are the unsigned side, and what the shift adds is taken off through the block's sum of x. One block of a panel
+ * (8 groups of 4 inputs x 16 rows) sits in 8 registers and is run over all rows of x. Per (row of x, block):
+ *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
+ * Any thread.
+ */
+#include <immintrin.h>
+
+#include "kernels/cpu/linear.h"
+
+#ifndef GR
+#define GR 4
+#define CH 2
+#endif
+enum { GROUP = GR }; /* rows of x taken together */
+
+typedef struct block {
+    __m512i w[8];
+    __m512 d, m;
+} block;
+
+TPL_INLINE __m512 halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
+TPL_INLINE __m512i load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+
+TPL_INLINE int zero_of(tpl_dtype type)
+{
+    return type == TPL_DTYPE_Q4_0 ? 8 : type == TPL_DTYPE_Q5_0 ? 16 : type == TPL_DTYPE_Q8_0 ? 128 : 0;
+}
+
+TPL_INLINE void nibbles(const uint8_t *qs, __m512i w[8])
+{
+    const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const __m512i v = load(qs + 64 * j);
+        w[j] = _mm512_and_si512(v, low);
+        w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+    }
+}
+
+/* Bit g of each byte is the fifth bit of group g. */
+TPL_INLINE void fifth_bits(const uint8_t *qh, __m512i w[8])
+{
+    const __m512i v = load(qh), bit = _mm512_set1_epi8(16);
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        const __m512i at = g < 4 ? _mm512_slli_epi16(v, 4 - (unsigned)g) : _mm512_srli_epi16(v, (unsigned)g - 4);
+        w[g] = _mm512_ternarylogic_epi32(w[g], at, bit, 0xf8); /* w | (at & bit) */
+    }
+}
+
+TPL_INLINE block load_block(tpl_dtype type, const uint8_t *p)
+{
+    block b;
+    b.d = halves(p);
+    b.m = _mm512_setzero_ps();
+    switch (type) {
+    case TPL_DTYPE_Q4_0: nibbles(p + PANEL_Q4_0_QS, b.w); break;
+    case TPL_DTYPE_Q4_1: nibbles(p + PANEL_Q4_1_QS, b.w), b.m = halves(p + PANEL_Q4_1_M); break;
+    case TPL_DTYPE_Q5_0: nibbles(p + PANEL_Q5_0_QS, b.w), fifth_bits(p + PANEL_Q5_0_QH, b.w); break;
+    case TPL_DTYPE_Q5_1:
+        nibbles(p + PANEL_Q5_1_QS, b.w), fifth_bits(p + PANEL_Q5_1_QH, b.w), b.m = halves(p + PANEL_Q5_1_M);
+        break;
+    default:
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) b.w[g] = _mm512_xor_si512(load(p + PANEL_Q8_0_QS + 64 * g), _mm512_set1_epi8(-128));
+    }
+    return b;
+}
+
+TPL_INLINE __m512i four(const char *x)
+{
+    int32_t v;
+    memcpy(&v, x, 4);
+    return _mm512_set1_epi32(v);
+}
+
+/* Adds block number b of n rows of x, xstride bytes apart, to their sums. The rows' chains are interleaved, so that instructions come in
+ * about the order they can start in: the scheduler is too small to find that order itself. */
+TPL_INLINE void add_rows(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols, int64_t b, __m512 *y)
+{
+    __m512i even[GROUP], odd[GROUP];
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+#pragma GCC unroll 8
+        for (int t = 0; t < n; t++) {
+            const __m512i v = four(x + (size_t)t * xstride + 32 * b + 4 * g);
+            __m512i *dot = g % CH ? &odd[t] : &even[t];
+            *dot = _mm512_dpbusd_epi32(g < CH ? _mm512_setzero_si512() : *dot, w->w[g], v);
+        }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < n; t++) {
+        const char *d = x + (size_t)t * xstride + cols + 4 * b, *ds = d + cols / 8;
+        const __m512 sum = _mm512_set1_ps(*(const float *)ds);
+        const __m512i dot = CH > 1 ? _mm512_add_epi32(even[t], odd[t]) : even[t];
+        __m512 p = _mm512_mul_ps(_mm512_cvtepi32_ps(dot), _mm512_set1_ps(*(const float *)d));
+        if (zero_of(type)) p = _mm512_fnmadd_ps(sum, _mm512_set1_ps((float)zero_of(type)), p);
+        y[t] = _mm512_fmadd_ps(w->d, p, y[t]);
+        if (type == TPL_DTYPE_Q4_1 || type == TPL_DTYPE_Q5_1) y[t] = _mm512_fmadd_ps(w->m, sum, y[t]);
+    }
+}
+
+TPL_INLINE void ahead(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + TPL_LIN_AHEAD + i);
+}
+
+/* A few rows: their sums stay in registers. */
+TPL_INLINE void few(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+{
+    __m512 acc[4];
+#pragma GCC unroll 4
+    for (int t = 0; t < nt; t++) acc[t] = _mm512_setzero_ps();
+    for (int64_t b = 0; b < cols / 32; b++, panel += lin_block_bytes(type)) {
+        ahead(panel, lin_block_bytes(type));
+        const block w = load_block(type, panel);
+        add_rows(type, &w, x, xstride, nt, cols, b, acc);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < nt; t++) _mm512_store_ps(y + t * TPL_PANEL_ROWS, acc[t]);
+}
+
+TPL_INLINE void add_stored(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols, int64_t b, float *y)
+{
+    __m512 acc[GROUP];
+#pragma GCC unroll 8
+    for (int t = 0; t < n; t++) acc[t] = _mm512_load_ps(y + t * TPL_PANEL_ROWS);
+    add_rows(type, w, x, xstride, n, cols, b, acc);
+#pragma GCC unroll 8
+    for (int t = 0; t < n; t++) _mm512_store_ps(y + t * TPL_PANEL_ROWS, acc[t]);
+}
+
+/* Many rows: the sums wait in y, whose loads and stores hide behind the dot products. */
+TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+{
+    memset(y, 0, (size_t)nt * TPL_PANEL_ROWS * 4);
+    for (int64_t b = 0; b < cols / 32; b++, panel += lin_block_bytes(type)) {
+        ahead(panel, lin_block_bytes(type));
+        const block w = load_block(type, panel);
+        int t = 0;
+        for (; t + GROUP <= nt; t += GROUP) add_stored(type, &w, x + (size_t)t * xstride, xstride, GROUP, cols, b, y + t * TPL_PANEL_ROWS);
+        for (; t < nt; t++) add_stored(type, &w, x + (size_t)t * xstride, xstride, 1, cols, b, y + t * TPL_PANEL_ROWS);
+    }
+}
+
+#define X(id, name)                                                                                          \
+    static void tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, float *y) \
+    {                                                                                                        \
+        switch (nt) {                                                                                        \
+        case 1: few(TPL_DTYPE_##id, panel, cols, x, xstride, 1, y); break;                                    \
+        case 2: few(TPL_DTYPE_##id, panel, cols, x, xstride, 2, y); break;                                    \
+        case 3: few(TPL_DTYPE_##id, panel, cols, x, xstride, 3, y); break;                                    \
+        case 4: few(TPL_DTYPE_##id, panel, cols, x, xstride, 4, y); break;                                    \
+        default: many(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y); break;                                 \
+        }                                                                                                    \
+    }
+TPL_LIN_Q8_TYPES(X)
+#undef X
+
+const tpl_lin_tile tpl_lin_q8_avx512[TPL_N_DTYPES] = {
+#define X(id, name) [TPL_DTYPE_##id] = tile_##name,
+    TPL_LIN_Q8_TYPES(X)
+#undef X
+};

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing of weight rows into panels and back, driven by a table of the block fields (panel.h shows the layout). Works at load time and
+ * for embedding look-ups. Any thread.
+ */
+#include "kernels/cpu/panel.h"
+
+#include "base/ck.h"
+
+enum { MAX_BLOCK_BYTES = 256 };
+
+/* {file, panel, unit, n, is_q5_bits}; file offsets as in facts/models.md 2.6 (the GGUF block structs). */
+static const tpl_panel_field fields[TPL_N_DTYPES][TPL_PANEL_FIELDS] = {
+    [TPL_DTYPE_F32] = { { 0, 0, 4, 1, 0 } },
+    [TPL_DTYPE_F16] = { { 0, 0, 2, 1, 0 } },
+    [TPL_DTYPE_BF16] = { { 0, 0, 2, 1, 0 } },
+    [TPL_DTYPE_Q4_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_0_QS, 4, 4, 0 } },
+    [TPL_DTYPE_Q4_1] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_1_M, 2, 1, 0 }, { 4, PANEL_Q4_1_QS, 4, 4, 0 } },
+    [TPL_DTYPE_Q5_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q5_0_QH, 4, 1, 1 }, { 6, PANEL_Q5_0_QS, 4, 4, 0 } },
+    [TPL_DTYPE_Q5_1] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q5_1_M, 2, 1, 0 }, { 4, PANEL_Q5_1_QH, 4, 1, 1 },
+                         { 8, PANEL_Q5_1_QS, 4, 4, 0 } },
+    [TPL_DTYPE_Q8_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q8_0_QS, 4, 8, 0 } },
+    [TPL_DTYPE_Q4_K] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_QK_M, 2, 1, 0 }, { 4, PANEL_QK_SC, 1, 12, 0 },
+                         { 16, PANEL_Q4_K_QS, 4, 32, 0 } },
+    [TPL_DTYPE_Q5_K] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_QK_M, 2, 1, 0 }, { 4, PANEL_QK_SC, 1, 12, 0 },
+                         { 16, PANEL_Q5_K_QH, 4, 8, 0 }, { 48, PANEL_Q5_K_QS, 4, 32, 0 } },
+    [TPL_DTYPE_Q6_K] = { { 208, 0, 2, 1, 0 }, { 192, PANEL_Q6_K_SC, 1, 16, 0 }, { 128, PANEL_Q6_K_QH, 4, 16, 0 },
+                         { 0, PANEL_Q6_K_QL, 4, 32, 0 } },
+};
+
+const tpl_panel_field *tpl_panel_fields(tpl_dtype dtype)
+{
+    return (unsigned)dtype < TPL_N_DTYPES && fields[dtype][0].unit ? fields[dtype] : NULL;
+}
+
+bool tpl_pack_bytes(tpl_dtype dtype, uint64_t rows, uint64_t cols, uint64_t *out)
+{
+    uint64_t row_bytes, padded, total;
+    return tpl_panel_fields(dtype) && tpl_dtype_row_bytes(dtype, cols, &row_bytes) &&
+           ck_align(rows, TPL_PANEL_ROWS, &padded) && ck_mul(padded, row_bytes, &total) && ck_align(total, 64, out);
+}
+
+/* Bit e of the file's word (input e) to bit 8 * (e % 4) + e / 4. */
+static uint32_t q5_bits_to_groups(uint32_t w)
+{
+    uint32_t r = 0;
+    for (int e = 0; e < 32; e++) r |= (w >> e & 1) << (8 * (e % 4) + e / 4);
+    return r;
+}
+
+static uint32_t q5_bits_to_file(uint32_t w)
+{
+    uint32_t r = 0;
+    for (int e = 0; e < 32; e++) r |= (w >> (8 * (e % 4) + e / 4) & 1) << e;
+    return r;
+}
+
+/* One field of one block of row r. The common units get fixed-size copies, which compile to single moves. */
+static void pack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *dst, int r)
+{
+    src += f->file;
+    dst += f->panel + (size_t)r * f->unit;
+    if (f->is_q5_bits) {
+        uint32_t w;
+        memcpy(&w, src, 4);
+        w = q5_bits_to_groups(w);
+        memcpy(dst, &w, 4);
+    } else if (f->unit == 4) {
+        for (int u = 0; u < f->n; u++) memcpy(dst + u * 64, src + u * 4, 4);
+    } else if (f->unit == 2) {
+        for (int u = 0; u < f->n; u++) memcpy(dst + u * 32, src + u * 2, 2);
+    } else {
+        for (int u = 0; u < f->n; u++) dst[u * 16] = src[u];
+    }
+}
+
+void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int64_t panel, void *dst)
+{
+    const tpl_panel_field *f = tpl_panel_fields(dtype);
+    const size_t block = tpl_dtypes[dtype].n_bytes, n_blocks = (size_t)(cols / tpl_dtypes[dtype].n_elem);
+    const size_t panel_bytes = tpl_panel_bytes(dtype, cols);
+    uint8_t *out = (uint8_t *)dst + (size_t)panel * panel_bytes;
+    if (n < TPL_PANEL_ROWS) memset(out, 0, panel_bytes);
+    for (int r = 0; r < n; r++) {
+        const uint8_t *row = (const uint8_t *)rows + (size_t)r * n_blocks * block;
+        for (size_t b = 0; b < n_blocks; b++)
+            for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++)
+                pack_field(&f[i], row + b * block, out + b * block * TPL_PANEL_ROWS, r);
+    }
+}
+
+static void unpack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *dst, int r)
+{
+    src += f->panel + (size_t)r * f->unit;
+    dst += f->file;
+    for (int u = 0; u < f->n; u++) memcpy(dst + u * f->unit, src + (size_t)u * f->unit * TPL_PANEL_ROWS, f->unit);
+    if (f->is_q5_bits) {
+        uint32_t w;
+        memcpy(&w, dst, 4);
+        w = q5_bits_to_file(w);
+        memcpy(dst, &w, 4);
+    }
+}
+
+void tpl_unpack_row(const tpl_weight *w, int64_t row, float *dst)
+{
+    const tpl_panel_field *f = tpl_panel_fields(w->dtype);
+    const size_t block = tpl_dtypes[w->dtype].n_bytes, n_elem = tpl_dtypes[w->dtype].n_elem;
+    const uint8_t *src = (const uint8_t *)w->data + (size_t)(row / TPL_PANEL_ROWS) * tpl_panel_bytes(w->dtype, w->cols);
+    const size_t n_blocks = (size_t)w->cols / n_elem;
+    uint8_t file_block[MAX_BLOCK_BYTES];
+    for (size_t b = 0; b < n_blocks; b++) {
+        for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++)
+            unpack_field(&f[i], src + b * block * TPL_PANEL_ROWS, file_block, (int)(row % TPL_PANEL_ROWS));
+        tpl_dequant_row(w->dtype, file_block, (int64_t)n_elem, dst + b * n_elem);
+    }
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The op list as a table, and the lookup by name. Any thread; read-only.
+ */
+#include "kernels/ops.h"
+
+#include <string.h>
+
+const tpl_op_info tpl_op_infos[TPL_N_OPS] = {
+#define X(id, name, o, i, w, imm, flags) [TPL_OP_ID_##id] = { name, o, i, w, imm, flags },
+    TPL_OPS(X)
+#undef X
+};
+
+int tpl_op_find(const char *name)
+{
+    for (int i = 0; i < TPL_N_OPS; i++)
+        if (!strcmp(name, tpl_op_infos[i].name)) return i;
+    return -1;
+}

@@ -1,0 +1,250 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- List the commands: what they take, what help says about them, and which file runs them.
+-- Data only, so that help, the parser and specs read the same list.
+local M = {}
+
+local JSON = { name = "--json", help = "print one JSON object on stdout; progress and logs go to stderr" }
+local IN = { name = "--in", value = "FILE.jsonl", needed = true, help = "rows to read, one JSON object a line; - is stdin" }
+local OUT = { name = "--out", value = "DIR", needed = true, help = "folder for the .npy files; made if it is missing" }
+
+local engine_options = {
+  { name = "--no-fuse", value = "PASS", optional = true, help = "run without fusion passes, or without the one named" },
+  { name = "--no-graph", help = "run op by op, without captured graphs" },
+  { name = "--deterministic", help = "same bits whatever shares the step (also TPL_DETERMINISTIC=1)" },
+  { name = "--tune", value = "static", oneof = { "static" }, help = "choose kernels without stored timings" },
+}
+
+local function with_engine(...)
+  local list = { ... }
+  for _, option in ipairs(engine_options) do list[#list + 1] = option end
+  return list
+end
+
+local WORDS = [[
+FILE ends in .lua, anything else is a MODEL: a path, file.gguf, folder, org/name in the Hugging Face cache, or a name in the model
+cache. key=value sets a key of tpl.args in a FILE. On a MODEL the keys are act, mesh, tp, pp, layout, shares, threads, kv.tokens,
+kv.page, kv.dtype, step.tokens, step.chunk, want.context, want.concurrency; on a FILE the same with the prefix `deploy.`.
+]]
+
+M.list = {
+  {
+    name = "run", module = "tpl.cli.run", target = true, prompt = true, events = true, group = "Answer",
+    summary = "load a model and answer a prompt, or chat on a terminal",
+    usage = 'tpl run FILE|MODEL [key=value ...] [options] [-- "prompt"]',
+    about = [[
+Plans, loads and answers; the last line says what limited the speed. Without a prompt it chats on a terminal. The prompt goes
+through the model's chat template.
+]] .. WORDS,
+    examples = {
+      'tpl run examples/hello.lua -- "Why is the sky blue?"',
+      'tpl run examples/hello.lua tp=2 -- "Why is the sky blue?"',
+      'tpl run smollm2 act=f32 --max-tokens 32 -- "Name three colours."',
+      "tpl run model.gguf",
+    },
+    options = with_engine(
+      { name = "--json", help = "print events, one JSON object a line: plan, load, token, done" },
+      { name = "--max-tokens", value = "N", number = { 1, 2 ^ 30 }, help = "stop after N tokens (default: what fits want.context)" },
+      { name = "--temperature", value = "X", real = { 0, 100 }, help = "0 always takes the likeliest token (default)" },
+      { name = "--top-p", value = "X", real = { 0, 1 }, help = "sample from the likeliest tokens that together have this probability" },
+      { name = "--top-k", value = "N", number = { 0, 2 ^ 30 }, help = "sample from the N likeliest tokens" },
+      { name = "--seed", value = "N", number = { 0, 2 ^ 53 }, help = "seed of the random numbers (also TPL_SEED)" },
+      { name = "--system", value = "TEXT", help = "a system message before the prompt" }),
+  },
+  {
+    name = "plan", module = "tpl.cli.plan", target = true, target_many = true, group = "Look before you load",
+    summary = "say what would run where, and what it needs, without loading weights",
+    usage = "tpl plan FILE|MODEL [key=value ...] [--explain] [--text] [--json]",
+    about = [[
+Prints for each rank and stage the bytes of weights, arena, communication and KV cache, how many tokens fit, and every collective.
+Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it does not fit.
+]] .. WORDS,
+    examples = {
+      "tpl plan examples/hello.lua tp=3 --explain", "tpl plan smollm2 tp=2 --text", "tpl plan org/name mesh=tp=4 pp=2 --json",
+    },
+    options = with_engine(JSON,
+      { name = "--explain", help = "show the journey of every value: placements, collectives at marks, uneven shares" },
+      { name = "--text", help = "print the static program" },
+      { name = "--topo", value = "FILE", later = true, help = "a recorded topology" },
+      { name = "--assume", value = "gpu=NAME", later = true, help = "hardware to assume where the topology does not say" },
+      { name = "--manifest", value = "FILE", later = true, help = "refuse to drift from this placement" },
+      { name = "--accept-drift", later = true, help = "take the new placement" },
+      { name = "--svg", value = "FILE", later = true, help = "draw the placement" },
+      { name = "--diff", value = "FILE", later = true, help = "compare with another plan" },
+      { name = "--emit", value = "TARGET", later = true, help = "write the flags of another engine" },
+      { name = "--why-not", value = "TEXT", later = true, help = "say why another choice was not taken" }),
+  },
+  {
+    name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",
+    summary = "run the layout on tiny weights against one rank and name the first op that differs",
+    usage = "tpl verify FILE|MODEL [key=value ...] [--json]",
+    about = "Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named.\n" .. WORDS,
+    examples = { "tpl verify examples/hello.lua tp=3", "tpl verify smollm2 tp=2 layout=megatron_sp --json" },
+    options = with_engine(JSON),
+  },
+  {
+    name = "generate", module = "tpl.cli.generate", target = true, rows = true, group = "Rows in, rows out",
+    summary = "continue many prompts together",
+    usage = "tpl generate FILE|MODEL [key=value ...] --in FILE.jsonl",
+    about = [[
+In:  {"id","prompt"|"messages"|"ids","max_tokens","temperature","top_k","top_p","min_p","repetition_penalty","frequency_penalty",
+      "presence_penalty","logit_bias":{"id":x},"seed","stop":[..],"ignore_eos","logprobs":n}
+Out: {"id","prompt_ids","ids","text","finish":"stop|length","ttft_us","itl_us":{"p50","p99"}}
+temperature is 0 and max_tokens is up to want.context unless given. All rows run together.
+]],
+    examples = { [[echo '{"id":"a","prompt":"Once upon a time","max_tokens":8}' | tpl generate smollm2 --in -]] },
+    options = with_engine(IN),
+  },
+  {
+    name = "score", module = "tpl.cli.score", target = true, rows = true, group = "Rows in, rows out",
+    summary = "give the log probability of every token of a text",
+    usage = "tpl score FILE|MODEL [key=value ...] --in FILE.jsonl [--top K]",
+    about = [=[
+In:  {"id","ids"|"text"}
+Out: {"id","ids","logprobs":[null,..],"greedy":[bool],"top":[[{"id","logprob"}]],"sum"}
+]=],
+    examples = { [[echo '{"id":"a","text":"The sky is blue"}' | tpl score smollm2 --in - --top 3]] },
+    options = with_engine(IN, { name = "--top", value = "K", number = { 0, 20 }, default = 0, help = "best ids at each position" }),
+  },
+  {
+    name = "logits", module = "tpl.cli.logits", target = true, rows = true, group = "Rows in, rows out",
+    summary = "write the logits of every position as .npy",
+    usage = "tpl logits FILE|MODEL [key=value ...] --in FILE.jsonl --out DIR [--positions all|last] [--chunk N] [--together]",
+    about = [[
+In:  {"id","ids"|"text"}
+Out: {"id","file","rows","vocab","argmax":[..],"plan_hash","isa"}, and DIR/<id>.npy: float32 [positions, vocab], row i after ids[0..i]
+]],
+    examples = { [[echo '{"id":"a","ids":[1,2,3]}' | tpl logits smollm2 act=f32 --in - --out logits]] },
+    options = with_engine(IN, OUT,
+      { name = "--positions", value = "all|last", oneof = { "all", "last" }, default = "all", help = "which rows to write" },
+      { name = "--chunk", value = "N", number = { 1, 65536 }, help = "most prompt tokens of a sequence in one step" },
+      { name = "--together", help = "put all inputs into shared steps" }),
+  },
+  {
+    name = "tap", module = "tpl.cli.tap", target = true, rows = true, group = "Rows in, rows out",
+    summary = "write values inside the model as .npy",
+    usage = "tpl tap FILE|MODEL [key=value ...] --at 'blk.3.*' --in FILE.jsonl --out DIR",
+    about = [[
+In:  {"id","ids"|"text"}
+Out: {"id","name","dims","placement","op","rank_shapes","file"} for each value that --at names, recombined over the ranks
+]],
+    examples = { [[echo '{"id":"a","ids":[1,2,3]}' | tpl tap smollm2 tp=3 --at 'blk.0.*' --in - --out taps]] },
+    options = with_engine(IN, OUT, { name = "--at", value = "GLOB", needed = true, help = "names of values; * stands for any text" }),
+  },
+  {
+    name = "sample", module = "tpl.cli.sample", rows = true, group = "Rows in, rows out",
+    summary = "apply sampling parameters to logits",
+    usage = "tpl sample --in FILE.jsonl",
+    about = [[
+In:  {"logits":[x|null,..],"prior":[id,..],"params":{..},"order":[..]}
+Out: {"id","kept":[id,..],"probs":[x,..]}   null is minus infinity; kept is best first, equal ones by id
+]],
+    examples = { [[echo '{"logits":[1,2,3],"params":{"top_k":2}}' | tpl sample --in -]] },
+    options = { IN },
+  },
+  {
+    name = "tokenize", module = "tpl.cli.tokenize", rows = true, group = "Rows in, rows out",
+    summary = "turn text into token ids",
+    usage = "tpl tokenize --model M|--file tokenizer.json|x.gguf --in FILE.jsonl",
+    about = [[
+In:  {"text"|"bytes_hex","special":true,"bos":true}
+Out: {"id","ids":[..]}   special: spellings of control tokens are tokens; bos: add what the post-processor adds
+]],
+    examples = { [[echo '{"text":"Hello"}' | tpl tokenize --model smollm2 --in -]] },
+    options = { IN,
+      { name = "--model", value = "M", help = "a model: path, org/name, or a name in the model cache" },
+      { name = "--file", value = "FILE", help = "tokenizer.json or a .gguf, which needs no tensors" } },
+  },
+  {
+    name = "detokenize", module = "tpl.cli.tokenize", rows = true, group = "Rows in, rows out",
+    summary = "turn token ids into text, as it is streamed",
+    usage = "tpl detokenize --model M|--file tokenizer.json|x.gguf --in FILE.jsonl",
+    about = [[
+In:  {"ids":[..],"skip_special":true,"prompt":n}
+Out: {"id","text","chunks":[..],"tail"}   prompt: the first n ids only give context
+]],
+    examples = { [[echo '{"ids":[19556]}' | tpl detokenize --model smollm2 --in -]] },
+    options = { IN,
+      { name = "--model", value = "M", help = "a model: path, org/name, or a name in the model cache" },
+      { name = "--file", value = "FILE", help = "tokenizer.json or a .gguf, which needs no tensors" } },
+  },
+  {
+    name = "template", module = "tpl.cli.template", rows = true, group = "Rows in, rows out",
+    summary = "render chat templates, or bare Jinja snippets",
+    usage = "tpl template [--model M|--file x.jinja] --in FILE.jsonl",
+    about = [[
+In:  {"messages","tools","add_generation_prompt","continue_final_message","kwargs","now","bos_token","eos_token"},
+     or {"template","vars"} with neither option
+Out: {"id","prompt"} or {"id","error":{"code","message"}}
+]],
+    examples = { [[echo '{"template":"{{ x + 1 }}","vars":{"x":2}}' | tpl template --in -]] },
+    options = { IN,
+      { name = "--model", value = "M", help = "the template of this model" },
+      { name = "--file", value = "x.jinja", help = "a template file" } },
+  },
+  {
+    name = "bench", module = "tpl.cli.bench", target = true, target_optional = true, group = "Measure",
+    summary = "measure the machine (probe) or a model on it",
+    usage = "tpl bench [probe | FILE|MODEL [key=value ...] [--prompt N] [--new N] [--batch N] [--depth N] [--runs N]] [--json]",
+    about = [[
+`tpl bench probe` measures read bandwidth and matrix peak, and stores them in the cache folder: `tpl run` compares with them.
+With a FILE or MODEL: prefill and decode speed, memory, allocations and syncs.
+]] .. WORDS,
+    examples = { "tpl bench probe", "tpl bench smollm2 tp=2 --prompt 128 --new 32 --json" },
+    options = with_engine(JSON,
+      { name = "--prompt", value = "N", number = { 1, 2 ^ 20 }, default = 128, help = "prompt tokens of each sequence (128)" },
+      { name = "--new", value = "N", number = { 1, 2 ^ 20 }, default = 32, help = "tokens to generate (32)" },
+      { name = "--batch", value = "N", number = { 1, 4096 }, default = 1, help = "sequences at once (1)" },
+      { name = "--depth", value = "N", number = { 0, 2 ^ 20 }, default = 0, help = "tokens already in the cache (0)" },
+      { name = "--runs", value = "N", number = { 1, 1000 }, default = 3, help = "runs; the median counts (3)" }),
+  },
+  {
+    name = "lua", module = "tpl.cli.lua", raw = true, group = "Other",
+    summary = "run a Lua file with the library at hand",
+    usage = "tpl lua FILE [argument ...]",
+    about = 'The file can require "tpl" and sees tpl, R and S; its arguments are in arg. Exit 3 when it fails.\n',
+    examples = { "tpl lua my_layout_test.lua" },
+    options = {},
+  },
+  {
+    name = "env", module = "tpl.cli.env", group = "Other",
+    summary = "print shell lines that set PATH, LUA_PATH and LUA_CPATH",
+    usage = 'eval "$(tpl env)"',
+    about = 'After this `require "tpl"` works in luajit and under busted.\n',
+    examples = { 'eval "$(build/tpl env)"' },
+    options = {},
+  },
+  {
+    name = "version", module = "tpl.cli.version", group = "Other",
+    summary = "say what this build is and can do",
+    usage = "tpl version [--json]", about = "", examples = { "tpl version", "tpl version --json" },
+    options = { JSON },
+  },
+  {
+    name = "help", module = "tpl.cli.help", most_names = 1, group = "Other",
+    summary = "explain a command",
+    usage = "tpl help [COMMAND]", about = "", examples = { "tpl help", "tpl help plan" },
+    options = {},
+  },
+}
+
+--- Commands that a later version brings: they exit 2 with `not in this version`.
+M.later = {
+  "topo", "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "fuzz-layouts", "experts",
+  "complete", "completion",
+}
+
+--- Give a command by name.
+function M.find(name)
+  for _, command in ipairs(M.list) do
+    if command.name == name then return command end
+  end
+end
+
+--- List the names of all commands of this version.
+function M.names()
+  local names = {}
+  for i, command in ipairs(M.list) do names[i] = command.name end
+  return names
+end
+
+return M

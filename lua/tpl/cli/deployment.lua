@@ -1,0 +1,97 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Plan and open what FILE|MODEL and its words describe: shared by all commands that take them.
+local deploy = require("tpl.deploy")
+local err = require("tpl.err")
+local text = require("tpl.text")
+
+local M = {}
+
+--- Read the deployment, or throw.
+---@return tpl.Deploy
+function M.read(ctx)
+  local d, e = deploy.open(ctx.args.target, ctx.args.words)
+  if not d then err.throw(e) end
+  return d
+end
+
+--- Give the options that commands pass on to the planner.
+local function plan_options(ctx)
+  local opts = ctx.args.opts
+  local no_fuse = opts.no_fuse
+  if no_fuse == true then no_fuse = "all" elseif no_fuse then no_fuse = { [no_fuse] = true } end
+  return {
+    no_fuse = no_fuse, no_graph = opts.no_graph, tune = opts.tune,
+    deterministic = opts.deterministic or ctx.knobs.TPL_DETERMINISTIC == "1" or nil, knobs = ctx.knobs,
+  }
+end
+
+--- Make the plan of a deployment, or throw.
+function M.plan(ctx, d)
+  local p, e = ctx.engine.make(d or M.read(ctx), plan_options(ctx))
+  if not p then err.throw(e) end
+  for _, w in ipairs(p.warnings or {}) do ctx:warn(w) end
+  return p
+end
+
+--- Refuse a plan that does not fit; the report goes with the error.
+function M.check_fit(p)
+  if p.report.fits ~= false then return end
+  local moves = {}
+  for _, move in ipairs(type(p.report.moves) == "table" and p.report.moves or {}) do moves[#moves + 1] = tostring(move.what) end
+  err.throw {
+    code = "no_fit", exit = 4, message = p.why_not or "the plan does not fit the memory of the devices",
+    where = p.deploy and p.deploy.origin and p.deploy.origin.file, hint = #moves > 0 and table.concat(moves, "; ") or nil,
+  }
+end
+
+--- Add the progress of all ranks up, and tell each step to `event`.
+local function follow_load(ctx, p, event)
+  local bar = not ctx.json and ctx.out:progress("loading") or function() end
+  local done, totals, whole = {}, {}, 0
+  for _, rank in ipairs(p.report.ranks or {}) do
+    if type(rank.read_bytes) == "number" then totals[rank.rank] = rank.read_bytes end
+  end
+  return function(rank, bytes, total)
+    done[rank], totals[rank] = bytes, total
+    local sum = 0
+    whole = 0
+    for _, n in pairs(done) do sum = sum + n end
+    for _, n in pairs(totals) do whole = whole + n end
+    bar(sum, whole)
+    if event then event(rank, bytes, total) end
+  end
+end
+
+--- Load the weights and open the engine, or throw.
+---@param more? {event?: fun(rank: integer, bytes: number, total: number), tokenizer?: tpl.Tokenizer, chunk?: integer}
+function M.load(ctx, p, more)
+  M.check_fit(p)
+  more = more or {}
+  local eng, e = ctx.engine.open(p, { progress = follow_load(ctx, p, more.event), tokenizer = more.tokenizer, chunk = more.chunk })
+  if not eng then err.throw(e) end
+  return eng
+end
+
+--- Close the engine after fn, also when it fails; gives what fn gives.
+function M.with(eng, fn)
+  local result, e = err.try(fn)
+  eng:close()
+  if e then err.throw(e) end
+  return result
+end
+
+--- Give the text side of a plan: its tokenizer and the ids that its model knows.
+---@return tpl.Text
+function M.text(p)
+  return text.new(p.tokenizer_path, p.config and p.config.vocab)
+end
+
+--- Give the most tokens of one request, prompt and answer together; nil when the plan does not say.
+function M.context(p)
+  local kv = p.report.kv
+  local n = type(kv) == "table" and kv.max_len
+  if type(n) == "number" then return n end
+  return p.deploy and p.deploy.want and p.deploy.want.context
+end
+
+return M

@@ -1,0 +1,60 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- The command `tpl verify`: the layout on tiny weights against one rank. Exit 5 when something differs.
+local deployment = require("tpl.cli.deployment")
+local err = require("tpl.err")
+local fill = require("tpl.cli.fill")
+
+local M = {}
+
+--- Read the deployment; it runs act=f32 unless it says otherwise.
+local function read(ctx)
+  local d = deployment.read(ctx)
+  if d.given.act == nil then d.act = "f32" end
+  return d
+end
+
+local function place(diff)
+  local parts = {}
+  for _, name in ipairs { "op", "layer", "mark", "rank", "axis" } do
+    if diff[name] ~= nil and type(diff[name]) ~= "userdata" then parts[#parts + 1] = name .. " " .. tostring(diff[name]) end
+  end
+  return table.concat(parts, ", ")
+end
+
+--- Make the error of a verification that failed, or nil.
+local function failure(result)
+  if result.passed then return nil end
+  local diff = type(result.first_diff) == "table" and result.first_diff
+  local message = diff and string.format("differs from %s first at %s (nmse %.3g, tolerance %.3g)", tostring(result.reference or "one rank"),
+    place(diff), diff.nmse or 0, result.tolerance or 0) or "differs from the reference"
+  return err.new { code = "verify", exit = 5, where = diff and diff.op or nil, message = message }
+end
+
+local function print_text(ctx, result)
+  ctx.out:text("verify: %s ops compared with %s, largest nmse %.3g (tolerance %.3g), fused %s\n", tostring(result.ops_compared or "?"),
+    tostring(result.reference or "one rank"), result.max_nmse or 0, result.tolerance or 0,
+    result.fused_passed == nil and "not run" or result.fused_passed and "passed" or "differs")
+  ctx.out:text("%s\n", result.passed and "passed" or "differs")
+end
+
+function M.run(ctx)
+  local p = deployment.plan(ctx, read(ctx))
+  deployment.check_fit(p)
+  local eng, e = ctx.engine.open(p, { verify = true, progress = function() end })
+  if not eng then err.throw(e) end
+  local result = deployment.with(eng, function()
+    local value, message = eng:verify { seed = tonumber(ctx.knobs.TPL_SEED) }
+    if value == nil then err.throw(message) end
+    return value
+  end)
+  local failed = failure(result)
+  if ctx.json then
+    ctx:finish(fill.verify(result), failed)
+  else
+    print_text(ctx, result)
+  end
+  if failed then ctx.out:error(failed) end
+  return failed and failed.exit or 0
+end
+
+return M

@@ -1,0 +1,86 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Holds the state of the render that is running in this Lua state: budgets, line, escaping, clock.
+--- A chat template is a program from a stranger (facts/reliability.md B5), so every loop turn, call
+--- and byte produced is paid for here. One render runs at a time; `swap` makes nesting safe.
+local errors = require("tpl.jinja.errors")
+
+local M = {}
+
+---@class tpl.TemplateLimits
+---@field steps integer?    loop turns, calls and units of 256 bytes or items produced
+---@field output integer?   bytes of the result, and of any single string; a quarter of it for items of a list
+---@field depth integer?    nested macro calls and recursive loops
+M.defaults = { steps = 1000000, output = 16 * 1024 * 1024, depth = 32 }
+
+--- Fresh run state; `now` is a table like os.date("*t").
+function M.new(limits, now)
+    limits = limits or {}
+    return {
+        steps = limits.steps or M.defaults.steps,
+        output = limits.output or M.defaults.output,
+        max_depth = limits.depth or M.defaults.depth,
+        depth = 0, written = 0, line = 0, autoescape = false, now = now,
+    }
+end
+
+-- Replaced by swap(); this one serves code that runs outside a render (constant folding, tests).
+local run = M.new()
+
+--- Install `other` as the running state and return the one it replaces.
+function M.swap(other)
+    local before = run
+    run = other
+    return before
+end
+
+function M.current()
+    return run
+end
+
+--- Pay for n units of work.
+function M.spend(n)
+    local left = run.steps - n
+    run.steps = left
+    if left < 0 then errors.raise("TimeoutError", "template exceeds its step budget") end
+end
+
+--- Pay for a string of n bytes that is about to be made.
+function M.bytes(n)
+    if n > run.output then
+        errors.raise("MemoryError", "template makes a string of %.0f bytes, at most %d are allowed", n, run.output)
+    end
+    M.spend(n / 256)
+end
+
+--- Pay for a list of n items that is about to be made.
+function M.items(n)
+    if n * 4 > run.output then
+        errors.raise("MemoryError", "template makes a list of %.0f items, at most %d are allowed", n, run.output / 4)
+    end
+    M.spend(n / 256)
+end
+
+--- Pay for n bytes of output.
+function M.write(n)
+    local written = run.written + n
+    run.written = written
+    if written > run.output then
+        errors.raise("MemoryError", "template output exceeds %d bytes", run.output)
+    end
+end
+
+--- Enter a macro or a recursive loop; pair with leave().
+function M.enter()
+    local depth = run.depth + 1
+    if depth > run.max_depth then
+        errors.raise("RecursionError", "maximum recursion depth exceeded: %d nested calls", run.max_depth)
+    end
+    run.depth = depth
+    M.spend(1)
+end
+
+function M.leave()
+    run.depth = run.depth - 1
+end
+
+return M

@@ -1,0 +1,161 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Treats Lua byte strings as sequences of Unicode code points, as Python's str does.
+--- Pure ASCII takes the fast path. Indices are Python's (from 0) where a function says so.
+local M = {}
+
+local byte, char, find, sub = string.byte, string.char, string.find, string.sub
+local CHAR = "[%z\1-\127\192-\255][\128-\191]*"
+
+function M.is_ascii(s)
+    return not find(s, "[\128-\255]")
+end
+
+--- Number of code points.
+function M.len(s)
+    if not find(s, "[\128-\255]") then return #s end
+    local _, n = s:gsub("[^\128-\191]", "")
+    return n
+end
+
+--- All code points as a list of strings.
+function M.chars(s)
+    local out, n = {}, 0
+    for c in s:gmatch(CHAR) do
+        n = n + 1
+        out[n] = c
+    end
+    return out
+end
+
+--- Iterate over the code points as strings.
+function M.each(s)
+    return s:gmatch(CHAR)
+end
+
+--- Code point number of a one-character string.
+function M.code(c)
+    local a, b, d, e = byte(c, 1, 4)
+    if not b or a < 0xC0 then return a end
+    if a < 0xE0 then return (a - 0xC0) * 64 + b - 128 end
+    if not d then return 0xFFFD end
+    if a < 0xF0 then return ((a - 0xE0) * 64 + b - 128) * 64 + d - 128 end
+    if not e then return 0xFFFD end
+    return (((a - 0xF0) * 64 + b - 128) * 64 + d - 128) * 64 + e - 128
+end
+
+--- One-character string of a code point number.
+function M.char(c)
+    if c < 0x80 then return char(c) end
+    local function tail(shift)
+        return 128 + math.floor(c / shift) % 64
+    end
+    if c < 0x800 then return char(192 + math.floor(c / 64), tail(1)) end
+    if c < 0x10000 then return char(224 + math.floor(c / 4096), tail(64), tail(1)) end
+    return char(240 + math.floor(c / 262144), tail(4096), tail(64), tail(1))
+end
+
+--- Code points i to j (Python indices, j exclusive, both already clamped).
+function M.slice(s, i, j)
+    if i >= j then return "" end
+    if not find(s, "[\128-\255]") then return sub(s, i + 1, j) end
+    local at, first, last = 0, nil, #s
+    for p in s:gmatch("()" .. CHAR) do
+        if at == i then first = p end
+        if at == j then
+            last = p - 1
+            break
+        end
+        at = at + 1
+    end
+    return first and sub(s, first, last) or ""
+end
+
+--- Python index of the character at byte position p.
+function M.index_of(s, p)
+    return M.len(sub(s, 1, p - 1))
+end
+
+-- White space of Python's str.isspace beyond ASCII, as UTF-8.
+local wide_space = {}
+for _, c in ipairs({ 0x85, 0xA0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007,
+    0x2008, 0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000 }) do
+    wide_space[M.char(c)] = true
+end
+
+--- Whether the character is white space for Python.
+function M.is_space(c)
+    if #c == 1 then return find(c, "^[\t-\r\28-\31 ]$") ~= nil end
+    return wide_space[c] == true
+end
+
+--- Byte position after the white space that begins at byte p.
+function M.skip_space(s, p)
+    while true do
+        p = find(s, "[^\t-\r\28-\31 ]", p)
+        if not p then return #s + 1 end
+        if byte(s, p) < 0x80 then return p end
+        local c = s:match("^" .. CHAR, p)
+        if not c or not wide_space[c] then return p end
+        p = p + #c
+    end
+end
+
+--- Byte position of the last byte that is not trailing white space, searching back from byte p.
+function M.skip_space_back(s, p)
+    while p > 0 do
+        local b = byte(s, p)
+        if b >= 0x80 then
+            local q = p
+            while q > 1 and byte(s, q) < 0xC0 do q = q - 1 end
+            if not wide_space[sub(s, q, p)] then return p end
+            p = q - 1
+        elseif b == 32 or (b >= 9 and b <= 13) or (b >= 28 and b <= 31) then
+            p = p - 1
+        else
+            return p
+        end
+    end
+    return 0
+end
+
+--- Strip the characters of `set` (a string, nil: white space) from the left and/or the right.
+function M.strip(s, set, left, right)
+    if not set then
+        local from = left and M.skip_space(s, 1) or 1
+        local to = right and M.skip_space_back(s, #s) or #s
+        return sub(s, from, to)
+    end
+    local drop = {}
+    for c in M.each(set) do drop[c] = true end
+    local chars = M.chars(s)
+    local i, j = 1, #chars
+    if left then
+        while i <= j and drop[chars[i]] do i = i + 1 end
+    end
+    if right then
+        while j >= i and drop[chars[j]] do j = j - 1 end
+    end
+    return table.concat(chars, "", i, j)
+end
+
+local line_end = { ["\n"] = true, ["\v"] = true, ["\f"] = true, ["\28"] = true, ["\29"] = true,
+    ["\30"] = true, ["\194\133"] = true, ["\226\128\168"] = true, ["\226\128\169"] = true }
+
+--- Lines as str.splitlines gives them.
+function M.lines(s, keep_ends)
+    local out, from, p = {}, 1, 1
+    while true do
+        p = find(s, "[\n-\r\28-\30\194\226]", p)
+        if not p then break end
+        local c = s:match("^\r\n?", p) or s:match("^" .. CHAR, p)
+        if byte(c) == 13 or line_end[c] then
+            out[#out + 1] = sub(s, from, keep_ends and p + #c - 1 or p - 1)
+            from = p + #c
+        end
+        p = p + #c
+    end
+    if from <= #s then out[#out + 1] = sub(s, from) end
+    return out
+end
+
+return M

@@ -1,0 +1,115 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Decide which layers form which stage, with which mesh and layout: from the list a deployment gives, or by cutting the layers into pp
+--- stages of nearly equal cost. Cost is bytes of weights read per token, the head counted with the last stage. Pure but for the list function.
+local err = require "tpl.err"
+local mesh_of = require "tpl.plan.mesh"
+
+local M = {}
+
+---@class tpl.StageSpec
+---@field first integer   0-based, inclusive
+---@field last integer
+---@field mesh tpl.Mesh?
+---@field layout any
+---@field shares table?
+
+--- Cut n layers with these costs into `parts` runs so that the most costly run is as cheap as possible (dynamic programming over prefix
+--- sums; ties give the earlier stages more layers). head: cost added to the last run, tail of the model.
+---@param cost number[]   1-based, one per layer
+---@param parts integer
+---@param head number
+---@return integer[][]    {first, last}, 0-based
+function M.cut(cost, parts, head)
+  local n = #cost
+  local sum = { [0] = 0 }
+  for i = 1, n do sum[i] = sum[i - 1] + cost[i] end
+  local best, from = { [0] = { [0] = 0 } }, {}
+  for p = 1, parts do
+    best[p], from[p] = {}, {}
+    for i = p, n - (parts - p) do
+      for j = p - 1, i - 1 do
+        local before = best[p - 1][j]
+        if before then
+          local run = math.max(before, sum[i] - sum[j] + (p == parts and head or 0))
+          if not best[p][i] or run <= best[p][i] then best[p][i], from[p][i] = run, j end
+        end
+      end
+    end
+  end
+  local out, stop = {}, n
+  for p = parts, 1, -1 do
+    local start = from[p][stop]
+    table.insert(out, 1, { start, stop - 1 })
+    stop = start
+  end
+  return out
+end
+
+local function check_cover(list, n_layer, where)
+  local next_layer = 0
+  for i, s in ipairs(list) do
+    if s.first ~= next_layer or s.last < s.first or s.last >= n_layer then
+      err.throw { code = "script", where = where, message = ("stages: stage %d has layers {%d, %d}, expected to start at %d and to stay below %d"):format(i - 1,
+        s.first, s.last, next_layer, n_layer), hint = "stages cover all layers, in order, each once" }
+    end
+    next_layer = s.last + 1
+  end
+  if next_layer ~= n_layer then
+    err.throw { code = "script", where = where, message = ("stages: layers %d to %d are in no stage"):format(next_layer, n_layer - 1) }
+  end
+end
+
+local function from_list(list, deploy, n_layer, where)
+  local out = {}
+  for i, s in ipairs(list) do
+    if s.devices then err.throw { code = "not_in_version", where = where, message = "stages: devices are not in this version, ranks run on the CPU" } end
+    local layers = s.layers
+    if layers == nil or layers == "all" then layers = { 0, n_layer - 1 } end
+    out[i] = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout or deploy.layout, shares = s.shares or deploy.shares }
+  end
+  check_cover(out, n_layer, where)
+  return out
+end
+
+---@class tpl.StageContext
+---@field n_layer integer
+---@field cost number[]      bytes of each layer's weights
+---@field head_cost number
+---@field script table       what a stages function is given
+
+--- Resolve a deployment's stages.
+---@param deploy tpl.Deploy
+---@param ctx tpl.StageContext
+---@return tpl.StageSpec[]
+function M.resolve(deploy, ctx)
+  local where = deploy.origin and deploy.origin.file
+  local given = deploy.stages
+  if type(given) == "function" then
+    local list, e = err.try(given, ctx.script)
+    if e then err.throw(e) end
+    local checked, message, field = require("tpl.deploy").stages(list)
+    if not checked then
+      err.throw { code = "script", where = where, message = ("stages: %s %s"):format(field and field .. " of what the function returned" or "the result", message) }
+    end
+    given = checked
+  end
+  if given then return from_list(given, deploy, ctx.n_layer, where) end
+  if deploy.pp > ctx.n_layer then
+    err.throw { code = "script", where = where, message = ("pp = %d, but the model has %d layers"):format(deploy.pp, ctx.n_layer), hint = "a stage holds one layer at least" }
+  end
+  local out = {}
+  for i, r in ipairs(M.cut(ctx.cost, deploy.pp, ctx.head_cost)) do
+    out[i] = { first = r[1], last = r[2], mesh = deploy.mesh, layout = deploy.layout, shares = deploy.shares }
+  end
+  return out
+end
+
+--- The mesh of a stage: its own, the layout's own, or one rank.
+---@param spec tpl.StageSpec
+function M.mesh(spec)
+  if spec.mesh then return spec.mesh end
+  if type(spec.layout) == "table" and spec.layout.mesh then return nil end
+  return mesh_of.new "tp=1"
+end
+
+return M

@@ -1,0 +1,160 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- tpl.json. Expected texts: Python 3.11 json.dumps(ensure_ascii=False) and repr, written out here.
+local json = require("tpl.json")
+
+local function keys_of(t) return getmetatable(t).keys end
+
+describe("tpl.json.decode", function()
+  it("keeps the order of an object's keys", function()
+    local t = json.decode('{"z":1,"a":2,"m":{"y":1,"b":2}}')
+    assert.same({ "z", "a", "m" }, keys_of(t))
+    assert.same({ "y", "b" }, keys_of(t.m))
+    assert.equal("json.object", getmetatable(t).__name)
+  end)
+  it("keeps the order of a thousand keys", function()
+    local parts, names = {}, {}
+    for i = 1, 1000 do
+      names[i] = "k" .. (i * 7919 % 1009)
+      parts[i] = '"' .. names[i] .. '":' .. i
+    end
+    assert.same(names, keys_of(json.decode("{" .. table.concat(parts, ",") .. "}")))
+  end)
+  it("marks arrays, so that an empty one stays one", function()
+    assert.equal(json.array_mt, getmetatable(json.decode("[]")))
+    assert.equal("[]", json.encode(json.decode("[]")))
+    assert.equal("{}", json.encode(json.decode("{}")))
+  end)
+  it("has a null of its own", function()
+    assert.equal(json.null, json.decode("null"))
+    assert.equal(json.null, json.decode("[null]")[1])
+  end)
+  it("takes strings as bytes, with NUL", function()
+    assert.equal("a\0b\n\195\169\240\159\152\128", json.decode([["a\u0000b\n\u00e9\ud83d\ude00"]]))
+  end)
+  it("tells 1 from 1.0 and 1e3 when asked", function()
+    local t = json.decode("[1,1.0,1e3,-0.0]", { typed = true })
+    assert.equal(1, t[1])
+    assert.equal(json.real_mt, getmetatable(t[2]))
+    assert.equal(1, t[2].value)
+    assert.equal(1000, t[3].value)
+    assert.equal("[1, 1.0, 1000.0, -0.0]", json.encode(t))
+    assert.same({ 1, 1, 1000 }, { unpack(json.decode("[1,1.0,1e3]")) })
+  end)
+  it("turns large integers into doubles", function()
+    local t = json.decode("[9007199254740993,9223372036854775807,9223372036854775808,-9223372036854775809,123456789012345678901234567890]")
+    assert.same({ 2 ^ 53, 2 ^ 63, 2 ^ 63, -2 ^ 63, 123456789012345678901234567890 }, { unpack(t) })
+    assert.equal(1e30, json.decode("1e30"))
+  end)
+  it("leaves digits inside strings alone when it meets a large integer", function()
+    local t = json.decode('{"9223372036854775808":9223372036854775808,"a":"\\"99999999999999999999"}')
+    assert.same({ "9223372036854775808", "a" }, keys_of(t))
+    assert.equal('"99999999999999999999', t.a)
+  end)
+  it("refuses what is not JSON, with nil, message and line", function()
+    for _, text in ipairs({ "", " ", "{", "[1,]", "{'a':1}", "nul", "1 2", "[1]x", '"\255"', '"\1"', "01", "+1", ".5", "NaN", '"\\ud800"', "[1e999]" }) do
+      local v, msg, code = json.decode(text)
+      assert.is_nil(v)
+      assert.equal("string", type(msg))
+      assert.equal("format", code)
+    end
+    local _, msg, _, where = json.decode('{\n"a": }', { where = "x.json" })
+    assert.matches("line 2", msg)
+    assert.equal("x.json:2", where)
+  end)
+  it("refuses duplicate keys", function()
+    assert.matches("duplicate", (select(2, json.decode('{"a":1,"a":2}'))))
+    assert.matches("duplicate", (select(2, json.decode('{"a":1,"\\u0061":2}'))))
+  end)
+  it("bounds nesting before it recurses", function()
+    assert.truthy(json.decode(("["):rep(64) .. ("]"):rep(64)))
+    assert.matches("64 levels", (select(2, json.decode(("["):rep(65) .. ("]"):rep(65)))))
+    assert.matches("64 levels", (select(2, json.decode(("["):rep(1000000)))))
+    assert.matches("3 levels", (select(2, json.decode("[[[[1]]]]", { depth = 3 }))))
+    assert.truthy(json.decode(("["):rep(512) .. ("]"):rep(512), { depth = 512 }))
+    assert.truthy(json.decode('"[[[["', { depth = 1 }))
+  end)
+  it("raises for an unknown option", function()
+    assert.has_error(function() json.decode("1", { dept = 3 }) end, "unknown option 'dept'")
+  end)
+end)
+
+describe("tpl.json.encode", function()
+  it("writes what Python writes", function()
+    assert.equal('{"a": [1, 2.5, true, false, null], "b": "x"}', json.encode({ b = "x", a = { 1, 2.5, true, false, json.null } }))
+    assert.equal('"\\"\\\\/\\n\\r\\t\\b\\f\\u0000\\u001f\127\195\169"', json.encode('"\\/\n\r\t\b\f\0\31\127\195\169'))
+    assert.equal('"\\u00e9\\ud83d\\ude00\127"', json.encode("\195\169\240\159\152\128\127", { ensure_ascii = true }))
+  end)
+  it("writes plain tables as sequences or as objects with sorted keys", function()
+    assert.equal('{"B": 1, "a": 2, "ab": 3, "\195\169": 4}', json.encode({ a = 2, B = 1, ["\195\169"] = 4, ab = 3 }))
+    assert.equal("{}", json.encode({}))
+    assert.equal("[]", json.encode(json.array({})))
+    assert.equal("[[1], [[]]]", json.encode({ { 1 }, { json.array() } }))
+  end)
+  it("follows the order of an object, then takes members added later", function()
+    local t = json.decode('{"z":1,"a":2,"m":3}')
+    t.b, t.a, t.aa = 4, nil, 5
+    assert.equal('{"z": 1, "m": 3, "aa": 5, "b": 4}', json.encode(t))
+    assert.equal('{"aa": 5, "b": 4, "m": 3, "z": 1}', json.encode(t, { sort_keys = true }))
+    assert.equal('{"b": 1, "a": [1]}', json.encode(json.object({ { "b", 1 }, { "a", { 1 } } })))
+  end)
+  it("indents and separates as asked", function()
+    local t = json.decode('{"b":[1,{}],"a":[]}')
+    assert.equal('{\n  "b": [\n    1,\n    {}\n  ],\n  "a": []\n}', json.encode(t, { indent = 2 }))
+    assert.equal('{\n\t"b": [\n\t\t1,\n\t\t{}\n\t],\n\t"a": []\n}', json.encode(t, { indent = "\t" }))
+    assert.equal('{"b":[1,{}],"a":[]}', json.encode(t, { separators = { ",", ":" } }))
+    assert.equal('[\n1,\n2\n]', json.encode({ 1, 2 }, { indent = 0 }))
+  end)
+  it("writes integers as integers and reals with the fewest digits", function()
+    assert.equal("[9007199254740991, -5, 0.1, 1e+300, 0.3333333333333333, 5e-324, 1e+16]",
+      json.encode({ 2 ^ 53 - 1, -5, 0.1, 1e300, 1 / 3, 5e-324, 1e16 }))
+  end)
+  it("writes json.real as Python's repr", function()
+    local want = { [1] = "1.0", [-0.5] = "-0.5", [1e15] = "1000000000000000.0", [1e16] = "1e+16", [123456789012345678] = "1.2345678901234568e+17",
+      [0.0001] = "0.0001", [0.00001] = "1e-05", [1e22] = "1e+22", [1.5e300] = "1.5e+300", [2 ^ 53] = "9007199254740992.0",
+      [12345678901234567] = "1.2345678901234568e+16", [3.14159] = "3.14159", [5e-324] = "5e-324", [1.7976931348623157e308] = "1.7976931348623157e+308" }
+    for x, text in pairs(want) do
+      assert.equal(text, json.encode(json.real(x)))
+      assert.equal(text, json.pyrepr(x))
+    end
+  end)
+  it("reads back what it writes", function()
+    local seed = 1
+    for _ = 1, 2000 do
+      seed = (seed * 16807) % 2147483647
+      local x = (seed / 2147483647 - 0.5) * 10 ^ (seed % 600 - 300)
+      assert.equal(x, json.decode(json.encode(x)))
+    end
+  end)
+  it("raises for what JSON cannot say", function()
+    local loop = {}
+    loop.a = loop
+    for _, bad in ipairs({ print, { [1.5] = 1 }, { 1, 2, x = 3 }, loop, 0 / 0, 1 / 0, io.stdout }) do
+      assert.has_error(function() json.encode(bad) end)
+    end
+    assert.equal("[NaN, -Infinity]", json.encode({ 0 / 0, -1 / 0 }, { allow_nan = true }))
+    assert.has_error(function() json.encode(1, { indnt = 1 }) end, "unknown option 'indnt'")
+    assert.has_error(function() json.object({ { "a", 1 }, { "a", 2 } }) end)
+  end)
+end)
+
+describe("tpl.core.hash", function()
+  local hash = require("tpl.core").hash
+  -- FIPS 180-4 test vectors (NIST CSRC examples): one block, two blocks, none, a million letters
+  it("gives the published digests", function()
+    assert.equal("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", hash.sha256("abc"))
+    assert.equal("248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+      hash.sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"))
+    assert.equal("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", hash.sha256(""))
+    assert.equal("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0", hash.sha256(("a"):rep(1000000)))
+  end)
+  it("gives a file the digest of its bytes, and nil, message, io for none", function()
+    local path = os.tmpname()
+    local f = assert(io.open(path, "wb"))
+    local text = ("x\0y"):rep(100000)
+    f:write(text)
+    f:close()
+    assert.equal(hash.sha256(text), hash.sha256_file(path))
+    os.remove(path)
+    assert.equal("io", (select(3, hash.sha256_file(path))))
+  end)
+end)

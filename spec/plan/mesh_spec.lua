@@ -1,0 +1,70 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Expected values by hand from layout.md 2.1 and interface.md section 1.
+local err = require "tpl.err"
+local mesh = require "tpl.plan.mesh"
+
+local function refused(...)
+  local m, e = err.try(mesh.new, ...)
+  assert.is_nil(m)
+  assert.are.equal("layout_error", e.code)
+  assert.are.equal(3, e.exit)
+  return e.message
+end
+
+describe("mesh", function()
+  it("reads its three spellings", function()
+    local m = mesh.new("dp=2:batch,tp=3")
+    assert.are.same({ "dp", "tp" }, m.axes)
+    assert.are.same({ dp = 2, tp = 3 }, m.size)
+    assert.are.same({ dp = "batch" }, m.kind)
+    assert.are.equal(6, m.n)
+    assert.are.equal("dp=2:batch,tp=3", tostring(m))
+    assert.are.equal("dp=2:batch,tp=3", tostring(mesh.new { { "dp", 2, "batch" }, { "tp", 3 } }))
+    assert.are.equal("tp=4", tostring(mesh.new { tp = 4 }))
+    assert.are.equal(1, mesh.new({}).n)
+    assert.are.equal(m, mesh.new(m))
+  end)
+
+  it("numbers ranks with the last axis fastest", function()
+    local m = mesh.new("a=2,b=3")
+    assert.are.equal(1, m:coord(5, "a"))
+    assert.are.equal(2, m:coord(5, "b"))
+    assert.are.equal(5, m:index(5, { "a", "b" }))
+    assert.are.same({ { 0, 1, 2 }, { 3, 4, 5 } }, m:groups { "b" })
+    assert.are.same({ { 0, 3 }, { 1, 4 }, { 2, 5 } }, m:groups { "a" })
+    assert.are.same({ { 0, 1, 2, 3, 4, 5 } }, m:groups { "a", "b" })
+    assert.are.same({ { 0 }, { 1 }, { 2 }, { 3 }, { 4 }, { 5 } }, m:groups {})
+  end)
+
+  it("resolves aliases in mesh order", function()
+    local m = mesh.new({ { "dp", 2 }, { "tp", 2 } }, { ep = { "tp", "dp" } })
+    assert.are.same({ "dp", "tp" }, m:expand("ep"))
+    assert.are.same({ "dp", "tp" }, m:expand { "tp", "dp" })
+    assert.are.same({ nil, "xx" }, { m:expand("xx") })
+  end)
+
+  it("factors an axis and keeps its name as an alias", function()
+    local m = mesh.new({ { "dp", 2, "batch" }, { "tp", 8 } }, { ep = { "dp", "tp" } }):factor("tp", { { "tk", 4 }, { "tg", 2 } })
+    assert.are.equal("dp=2:batch,tk=4,tg=2", tostring(m))
+    assert.are.same({ "tk", "tg" }, m:expand("tp"))
+    assert.are.same({ "dp", "tk", "tg" }, m:expand("ep"))
+  end)
+
+  it("binds devices in rank order", function()
+    assert.are.same({ "x", "y" }, mesh.new("tp=2"):bind({ "x", "y" }).devices)
+    assert.has_error(function() mesh.new("tp=2"):bind { "x" } end)
+  end)
+
+  it("refuses what is no mesh", function()
+    assert.is_truthy(refused("tp"):find("'tp'", 1, true))
+    assert.is_truthy(refused("tp=0"):find("size 0", 1, true))
+    assert.is_truthy(refused("tp=2,tp=3"):find("twice", 1, true))
+    assert.is_truthy(refused("tp=2:fast"):find("'fast'", 1, true))
+    assert.is_truthy(refused("pp=2"):find("pipeline", 1, true))
+    assert.is_truthy(refused({ tp = 2, dp = 2 }):find("order", 1, true))
+    assert.is_truthy(refused({ { "tp", 2.5 } }):find("2.5", 1, true))
+    assert.is_truthy(refused({ { "tp", 2 } }, { ep = "dp" }):find("'dp'", 1, true))
+    assert.is_truthy(refused({ { "tp", 2 } }, { tp = "tp" }):find("alias", 1, true))
+    assert.is_truthy(refused(3):find("number", 1, true))
+  end)
+end)
