@@ -59,7 +59,8 @@ bool tpl_file_is_basename(const char *name, size_t len)
     if (name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.'))) return false;
     for (size_t i = 0; i < len; i++) {
         char c = name[i];
-        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+                     c == '_' || c == '-';
         if (!plain) return false;
     }
     return true;
@@ -119,7 +120,8 @@ tpl_status tpl_file_open(tpl_file *f, const char *path, tpl_err *err)
     return adopt(f, fd, path, err);
 }
 
-/* ../../blobs/HEX, the only link target of a model folder that is followed. More "../" occur when a file lies in a subfolder. */
+/* ../../blobs/HEX, the only link target of a model folder that is followed. More "../" occur when a file lies
+ * in a subfolder. */
 static bool is_blob_link(const char *target)
 {
     int n_up = 0;
@@ -145,12 +147,15 @@ tpl_status tpl_file_open_at(tpl_file *f, int dirfd, const char *base, const char
 {
     *f = (tpl_file)TPL_FILE_CLOSED;
     if (!tpl_file_is_basename(base, strlen(base)))
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, shown, "file name '%.80s' is not a plain name of [A-Za-z0-9._-]+", base);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, shown,
+                        "file name '%.80s' is not a plain name of [A-Za-z0-9._-]+", base);
     int fd = open_retry(dirfd, base, OPEN_FLAGS | O_NOFOLLOW);
     if (fd < 0 && errno == ELOOP) fd = open_blob(dirfd, base);
     if (fd < 0 && errno == ELOOP) {
-        tpl_status st = tpl_fail(err, TPL_ERR_FORMAT, ELOOP, shown, "is a symbolic link, expected a regular file");
-        return tpl_hint(err, st, "links named by a model's index are followed only into a Hugging Face blobs folder");
+        tpl_status st =
+            tpl_fail(err, TPL_ERR_FORMAT, ELOOP, shown, "is a symbolic link, expected a regular file");
+        return tpl_hint(err, st,
+                        "links named by a model's index are followed only into a Hugging Face blobs folder");
     }
     if (fd < 0) return open_failed(errno, shown, err);
     return adopt(f, fd, shown, err);
@@ -198,7 +203,8 @@ tpl_status tpl_file_read_all(const tpl_file *f, uint64_t max_bytes, char **out, 
     *out = NULL;
     *len = 0;
     if (f->size > max_bytes)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, f->name, "has %" PRIu64 " bytes, at most %" PRIu64 " are accepted", f->size, max_bytes);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, f->name,
+                        "has %" PRIu64 " bytes, at most %" PRIu64 " are accepted", f->size, max_bytes);
     char *buf = ck_add(f->size, 1, &room) && ck_size(room, &n) ? malloc(n) : NULL;
     if (!buf) return tpl_fail(err, TPL_ERR_MEM, 0, f->name, "out of memory for %" PRIu64 " bytes", f->size);
     tpl_status st = tpl_file_read(f, 0, f->size, buf, err);

@@ -13,7 +13,8 @@ tpl_status tpl_jscan_fail(const tpl_jscan *s, tpl_err *err, const char *fmt, ...
     va_start(ap, fmt);
     vsnprintf(msg, sizeof msg, fmt, ap);
     va_end(ap);
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(s->name, s->base + (uint64_t)(s->p - s->start)).s, "%s", msg);
+    return tpl_fail(err, TPL_ERR_FORMAT, 0,
+                    tpl_where_offset(s->name, s->base + (uint64_t)(s->p - s->start)).s, "%s", msg);
 }
 
 int tpl_jscan_peek(tpl_jscan *s)
@@ -24,7 +25,8 @@ int tpl_jscan_peek(tpl_jscan *s)
 
 tpl_status tpl_jscan_eat(tpl_jscan *s, char c, tpl_err *err)
 {
-    if (tpl_jscan_peek(s) != c || s->p == s->end) return tpl_jscan_fail(s, err, "no valid JSON: expected '%c'", c);
+    if (tpl_jscan_peek(s) != c || s->p == s->end)
+        return tpl_jscan_fail(s, err, "no valid JSON: expected '%c'", c);
     s->p++;
     return TPL_OK;
 }
@@ -37,7 +39,10 @@ static int hex4(const char *p, const char *end)
     if (end - p < 4) return -1;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }

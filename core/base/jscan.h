@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A strict pull scanner for JSON of known shape: the header of a safetensors file and the index of its shards may hold a million
- * entries, for which a tree would take a kilobyte each and reliability.md (C-FILE, A11) allows 64 bytes. It works in place: strings
- * are unescaped where they stand and end in NUL, so the buffer must be writable and outlive the results. One thread per scanner.
+ * A strict pull scanner for JSON of known shape: the header of a safetensors file and the index of its shards
+ * may hold a million entries, for which a tree would take a kilobyte each and reliability.md (C-FILE, A11)
+ * allows 64 bytes. It works in place: strings are unescaped where they stand and end in NUL, so the buffer
+ * must be writable and outlive the results. One thread per scanner.
  */
 #ifndef TPL_BASE_JSCAN_H
 #define TPL_BASE_JSCAN_H
@@ -33,9 +34,8 @@ TPL_NODISCARD tpl_status tpl_jscan_uint(tpl_jscan *s, uint64_t *out, tpl_err *er
 /* Any value, by its brackets and strings only: *out is its text, for tpl_json_parse to judge. */
 TPL_NODISCARD tpl_status tpl_jscan_skip(tpl_jscan *s, tpl_str *out, tpl_err *err);
 
-/* Walks the members of an object or array whose opening bracket was taken: false in *more when `close` was taken. *n counts.
- *     uint32_t n = 0;  bool more;
- *     for (;;) { TPL_TRY(tpl_jscan_next(s, '}', &n, &more, err)); if (!more) break; ... }                                          */
+/* Walks the members of an object or array whose opening bracket was taken: call it before each member, with
+ * *n = 0 first. *more is false when `close` was taken instead; *n counts the members. */
 TPL_NODISCARD tpl_status tpl_jscan_next(tpl_jscan *s, char close, uint32_t *n, bool *more, tpl_err *err);
 /* A member's name and its colon. */
 TPL_NODISCARD tpl_status tpl_jscan_key(tpl_jscan *s, tpl_str *out, tpl_err *err);

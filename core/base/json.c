@@ -12,8 +12,9 @@
 
 /* -- Before the parser ----
  *
- * Jansson recurses once per level and refuses integers outside int64, which Python's json reads. One pass over the text bounds the
- * first and counts the second; those integers get "e0" appended in a copy, which makes them reals of the same value. */
+ * Jansson recurses once per level and refuses integers outside int64, which Python's json reads. One pass
+ * over the text bounds the first and counts the second; those integers get "e0" appended in a copy, which
+ * makes them reals of the same value. */
 
 typedef struct survey {
     uint64_t n_big; /* integers outside int64 */
@@ -109,21 +110,25 @@ static tpl_where where_line(const char *name, int line)
 static tpl_status parse_failed(const json_error_t *e, const char *name, tpl_err *err)
 {
     /* Without memory Jansson 2.14 mostly fails without a word. */
-    if (json_error_code(e) == json_error_out_of_memory || !e->text[0]) return tpl_fail(err, TPL_ERR_MEM, 0, name, "out of memory");
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, e->line).s, "no valid JSON in line %d column %d: %s", e->line, e->column, e->text);
+    if (json_error_code(e) == json_error_out_of_memory || !e->text[0])
+        return tpl_fail(err, TPL_ERR_MEM, 0, name, "out of memory");
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, e->line).s,
+                    "no valid JSON in line %d column %d: %s", e->line, e->column, e->text);
 }
 
-tpl_status tpl_json_parse(json_t **out, const char *text, size_t len, int max_depth, const char *name, tpl_err *err)
+tpl_status tpl_json_parse(json_t **out, const char *text, size_t len, int max_depth, const char *name,
+                          tpl_err *err)
 {
     json_error_t e;
     char *copy = NULL;
     *out = NULL;
     if (max_depth == 0) max_depth = TPL_JSON_DEPTH;
-    if (max_depth < 1 || max_depth > 512) return tpl_fail(err, TPL_ERR_ARG, 0, name, "JSON depth %d, expected 1 to 512", max_depth);
+    if (max_depth < 1 || max_depth > 512)
+        return tpl_fail(err, TPL_ERR_ARG, 0, name, "JSON depth %d, expected 1 to 512", max_depth);
     survey s = look_over(text, text + len, max_depth);
     if (s.line) {
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, s.line).s, "JSON nested more than %d levels deep in line %d", max_depth,
-                        s.line);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, s.line).s,
+                        "JSON nested more than %d levels deep in line %d", max_depth, s.line);
     }
     if (s.n_big) {
         copy = with_reals(text, len, s.n_big, &len);
@@ -156,24 +161,28 @@ bool tpl_json_has(const json_t *obj, const char *key)
 
 static const char *type_name(const json_t *v)
 {
-    static const char *const names[] = { "an object", "an array", "a string", "an integer", "a real number", "true", "false", "null" };
+    static const char *const names[] = { "an object",     "an array", "a string", "an integer",
+                                         "a real number", "true",     "false",    "null" };
     return v ? names[json_typeof(v)] : "missing";
 }
 
-static tpl_status wrong(const json_t *v, const char *key, const char *name, const char *expected, tpl_err *err)
+static tpl_status wrong(const json_t *v, const char *key, const char *name, const char *expected,
+                        tpl_err *err)
 {
     tpl_where w = tpl_where_key(name, key);
     return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "'%s' is %s, expected %s", key, type_name(v), expected);
 }
 
-tpl_status tpl_json_int(const json_t *obj, const char *key, const char *name, int64_t min, int64_t max, int64_t *out, tpl_err *err)
+tpl_status tpl_json_int(const json_t *obj, const char *key, const char *name, int64_t min, int64_t max,
+                        int64_t *out, tpl_err *err)
 {
     const json_t *v = json_object_get(obj, key);
     if (!json_is_integer(v)) return wrong(v, key, name, "an integer", err);
     int64_t x = json_integer_value(v);
     if (x < min || x > max) {
         tpl_where w = tpl_where_key(name, key);
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "'%s' is %" PRId64 ", expected %" PRId64 " to %" PRId64, key, x, min, max);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "'%s' is %" PRId64 ", expected %" PRId64 " to %" PRId64,
+                        key, x, min, max);
     }
     *out = x;
     return TPL_OK;
@@ -217,8 +226,8 @@ tpl_status tpl_json_arr(const json_t *obj, const char *key, const char *name, js
 
 /* -- Numbers as text ----
  *
- * A correctly rounded %.15g restores every decimal of up to 15 digits (DBL_DIG) unless x is subnormal, so the search may start there;
- * 17 digits always read back (IEEE 754, 5.12.2). */
+ * A correctly rounded %.15g restores every decimal of up to 15 digits (DBL_DIG) unless x is subnormal, so the
+ * search may start there; 17 digits always read back (IEEE 754, 5.12.2). */
 
 tpl_num_text tpl_json_shortest(double x)
 {
@@ -239,7 +248,8 @@ tpl_num_text tpl_json_pyrepr(double x)
         return t;
     }
     t = tpl_json_shortest(x);
-    /* repr writes an exponent from 1e16 on, %g already from the number of digits on: print those positionally. */
+    /* repr writes an exponent from 1e16 on, %g already from the number of digits on: print those
+     * positionally. */
     if (strchr(t.s, 'e') && fabs(x) >= 1 && fabs(x) < 1e16) snprintf(t.s, sizeof t.s, "%.0f", x);
     /* 17 significant digits and a value of 1e16 or more: %g writes it positionally, repr with an exponent. */
     if (!strchr(t.s, 'e') && fabs(x) >= 1e16) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SHA-256 (FIPS 180-4, sections 5.1.1 and 6.2): names a file or a program by its content. Portable C, no allocation. Any thread,
- * one thread per tpl_sha256.
+ * SHA-256 (FIPS 180-4, sections 5.1.1 and 6.2): names a file or a program by its content. Portable C, no
+ * allocation. Any thread, one thread per tpl_sha256.
  */
 #ifndef TPL_BASE_SHA256_H
 #define TPL_BASE_SHA256_H

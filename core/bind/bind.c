@@ -122,7 +122,8 @@ void tpl_check_options(lua_State *L, int index, const char *const *names)
     lua_pushnil(L);
     while (lua_next(L, index)) {
         lua_pop(L, 1);
-        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "option names are strings, one is a %s", luaL_typename(L, -1));
+        if (lua_type(L, -1) != LUA_TSTRING)
+            luaL_error(L, "option names are strings, one is a %s", luaL_typename(L, -1));
         if (!is_listed(lua_tostring(L, -1), names)) luaL_error(L, "unknown option '%s'", lua_tostring(L, -1));
     }
 }

@@ -63,6 +63,7 @@ int tpl_engine_idle(lua_State *L);
 int tpl_engine_take_rows(lua_State *L);
 int tpl_engine_tap_begin(lua_State *L);
 int tpl_engine_tap_end(lua_State *L);
+int tpl_engine_product_error(lua_State *L); /* a function of the module */
 
 /* Fields of an options table. */
 double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tpl.core.checkpoint: the files, tensors and keys of a model, for Lua. File indices count from 0, as in reports.
+ * tpl.core.checkpoint: the files, tensors and keys of a model, for Lua. File indices count from 0, as in
+ * reports.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,7 +120,9 @@ static double plain_value(tpl_dtype type, const unsigned char *p)
     float f;
     if (type == TPL_DTYPE_F16) {
         uint32_t h = (uint32_t)p[0] | (uint32_t)p[1] << 8, e = h >> 10 & 31, m = h & 1023;
-        double v = e == 31 ? (m ? __builtin_nan("") : __builtin_inf()) : e ? __builtin_ldexp(1024 + m, (int)e - 25) : __builtin_ldexp(m, -24);
+        double v = e == 31 ? (m ? __builtin_nan("") : __builtin_inf())
+                   : e     ? __builtin_ldexp(1024 + m, (int)e - 25)
+                           : __builtin_ldexp(m, -24);
         return h >> 15 ? -v : v;
     }
     if (type == TPL_DTYPE_BF16)
@@ -140,10 +143,12 @@ static int checkpoint_read_f32(lua_State *L)
     if (!t) return luaL_error(L, "no tensor '%s'", name);
     if (tpl_checkpoint_dtype(cp, t, &type, &err)) return tpl_push_err(L, &err);
     if (type != TPL_DTYPE_F32 && type != TPL_DTYPE_F16 && type != TPL_DTYPE_BF16)
-        return luaL_error(L, "tensor '%s' has type %s, expected f32, f16 or bf16", name, tpl_checkpoint_type_name(t));
+        return luaL_error(L, "tensor '%s' has type %s, expected f32, f16 or bf16", name,
+                          tpl_checkpoint_type_name(t));
     uint32_t size = tpl_dtypes[type].n_bytes;
     uint64_t n = t->bytes / size;
-    if (n > MAX_READ_ELEMS) return luaL_error(L, "tensor '%s' is too large: at most %d elements", name, MAX_READ_ELEMS);
+    if (n > MAX_READ_ELEMS)
+        return luaL_error(L, "tensor '%s' is too large: at most %d elements", name, MAX_READ_ELEMS);
     unsigned char *data = lua_newuserdata(L, (size_t)t->bytes + 1);
     if (tpl_checkpoint_read_tensor(cp, t, 0, t->bytes, data, &err)) return tpl_push_err(L, &err);
     lua_createtable(L, (int)n, 0);
@@ -238,9 +243,11 @@ static int checkpoint_keys(lua_State *L)
 /* -- The module ---- */
 
 static const luaL_Reg methods[] = {
-    { "kind", checkpoint_kind },       { "path", checkpoint_path },     { "warning", checkpoint_warning }, { "files", checkpoint_files },
-    { "tensors", checkpoint_tensors }, { "tensor", checkpoint_tensor }, { "read_f32", checkpoint_read_f32 },
-    { "kv", checkpoint_kv },           { "keys", checkpoint_keys },     { NULL, NULL },
+    { "kind", checkpoint_kind },         { "path", checkpoint_path },
+    { "warning", checkpoint_warning },   { "files", checkpoint_files },
+    { "tensors", checkpoint_tensors },   { "tensor", checkpoint_tensor },
+    { "read_f32", checkpoint_read_f32 }, { "kv", checkpoint_kv },
+    { "keys", checkpoint_keys },         { NULL, NULL },
 };
 
 const tpl_class tpl_checkpoint_class = { "tpl.checkpoint", close_checkpoint, methods };

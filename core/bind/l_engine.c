@@ -222,7 +222,8 @@ const tpl_class tpl_engine_class = { "tpl.engine", close_engine, methods };
 
 int tpl_open_engine(lua_State *L)
 {
-    static const luaL_Reg functions[] = { { "open", engine_open }, { "roundtrip", engine_roundtrip }, { "step_bytes", engine_step_bytes }, { NULL, NULL } };
+    static const luaL_Reg functions[] = { { "open", engine_open }, { "roundtrip", engine_roundtrip }, { "step_bytes", engine_step_bytes },
+                                         { "product_error", tpl_engine_product_error }, { NULL, NULL } };
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
     return 1;

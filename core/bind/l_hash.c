@@ -31,7 +31,9 @@ static int hash_sha256_file(lua_State *L)
 
 int tpl_open_hash(lua_State *L)
 {
-    static const luaL_Reg functions[] = { { "sha256", hash_sha256 }, { "sha256_file", hash_sha256_file }, { NULL, NULL } };
+    static const luaL_Reg functions[] = { { "sha256", hash_sha256 },
+                                          { "sha256_file", hash_sha256_file },
+                                          { NULL, NULL } };
     lua_newtable(L);
     luaL_register(L, NULL, functions);
     return 1;

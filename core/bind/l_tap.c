@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bind/engine_box.h"
+#include "kernels/pack.h"
 
 void tpl_taps_free(tpl_engine_box *b)
 {
@@ -73,5 +74,62 @@ int tpl_engine_tap_end(lua_State *L)
         lua_setfield(L, -2, "data");
         lua_rawseti(L, -2, ++i);
     }
+    return 1;
+}
+
+/* -- One row of a product, again ---- */
+
+/* The ranges {{first, count}, ..} at index, as columns or rows of a tensor; raises for anything else. */
+static int64_t read_ranges(lua_State *L, int index, tpl_range *out, int cap, int *n)
+{
+    int64_t total = 0;
+    luaL_checktype(L, index, LUA_TTABLE);
+    *n = (int)lua_objlen(L, index);
+    if (*n > cap) luaL_error(L, "too many ranges");
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, index, i + 1);
+        lua_rawgeti(L, -1, 1);
+        lua_rawgeti(L, -2, 2);
+        out[i] = (tpl_range){ (int64_t)lua_tonumber(L, -2), (int64_t)lua_tonumber(L, -1) };
+        total += out[i].count;
+        lua_pop(L, 3);
+    }
+    return total;
+}
+
+static double dot(const float *w, const float *x, const tpl_range *cols, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < cols[i].count; k++) sum += (double)w[cols[i].first + k] * (double)*x++;
+    return sum;
+}
+
+/* product_error(checkpoint, tensor, rows, cols, x, y): sum over this rank's rows of (y - x w^T)^2, with w read from the file and products in
+ * double. x and y are float pointers; nil when the tensor is not there or cannot be read. */
+int tpl_engine_product_error(lua_State *L)
+{
+    const tpl_checkpoint *cp = tpl_box_get(L, 1, &tpl_checkpoint_class);
+    const tpl_ckpt_tensor *t = tpl_checkpoint_find(cp, luaL_checkstring(L, 2));
+    tpl_range rows[256], cols[256];
+    int n_rows, n_cols;
+    read_ranges(L, 3, rows, 256, &n_rows);
+    read_ranges(L, 4, cols, 256, &n_cols);
+    const float *x = *(const float *const *)lua_topointer(L, 5), *y = *(const float *const *)lua_topointer(L, 6);
+    uint64_t row_bytes;
+    if (!t || t->dtype < 0 || t->n_dims < 1) return 0;
+    int64_t width = t->dims[t->n_dims - 1];
+    if (!tpl_dtype_row_bytes((tpl_dtype)t->dtype, (uint64_t)width, &row_bytes)) return 0;
+    char *raw = lua_newuserdata(L, (size_t)row_bytes);
+    float *w = lua_newuserdata(L, (size_t)width * sizeof *w);
+    double sum = 0;
+    for (int i = 0; i < n_rows; i++)
+        for (int64_t r = rows[i].first; r < rows[i].first + rows[i].count; r++) {
+            if (tpl_checkpoint_read_tensor(cp, t, (uint64_t)r * row_bytes, row_bytes, raw, NULL)) return 0;
+            tpl_dequant_row((tpl_dtype)t->dtype, raw, width, w);
+            double d = (double)*y++ - dot(w, x, cols, n_cols);
+            sum += d * d;
+        }
+    lua_pushnumber(L, sum);
     return 1;
 }

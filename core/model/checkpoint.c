@@ -92,7 +92,8 @@ tpl_status ckpt_open_file(tpl_checkpoint *cp, const char *path, tpl_err *err)
 static tpl_status open_path(tpl_checkpoint *cp, const char *path, tpl_err *err)
 {
     struct stat st;
-    if (stat(path, &st)) return tpl_fail(err, TPL_ERR_IO, errno, path, "cannot be opened: %s", strerror(errno));
+    if (stat(path, &st))
+        return tpl_fail(err, TPL_ERR_IO, errno, path, "cannot be opened: %s", strerror(errno));
     bool is_folder = S_ISDIR(st.st_mode);
     cp->folder = is_folder ? strdup(path) : folder_of(path);
     if (!cp->folder) return ckpt_no_memory(path, err);
@@ -173,33 +174,39 @@ const char *tpl_checkpoint_type_name(const tpl_ckpt_tensor *t)
     return tpl_stored_types[t->type].name;
 }
 
-tpl_status tpl_checkpoint_dtype(const tpl_checkpoint *cp, const tpl_ckpt_tensor *t, tpl_dtype *out, tpl_err *err)
+tpl_status tpl_checkpoint_dtype(const tpl_checkpoint *cp, const tpl_ckpt_tensor *t, tpl_dtype *out,
+                                tpl_err *err)
 {
     if (t->dtype >= 0) {
         *out = (tpl_dtype)t->dtype;
         return TPL_OK;
     }
     tpl_where w = tpl_where_key(cp->files[t->file].f.name, t->name);
-    return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, w.s, "tensor '%s' has type %s, which tpl does not compute with", t->name,
+    return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, w.s,
+                    "tensor '%s' has type %s, which tpl does not compute with", t->name,
                     tpl_checkpoint_type_name(t));
 }
 
 /* -- Reading ---- */
 
-tpl_status tpl_checkpoint_read(const tpl_checkpoint *cp, uint32_t file, uint64_t offset, uint64_t len, void *dst, tpl_err *err)
+tpl_status tpl_checkpoint_read(const tpl_checkpoint *cp, uint32_t file, uint64_t offset, uint64_t len,
+                               void *dst, tpl_err *err)
 {
-    if (file >= cp->n_files) return tpl_fail(err, TPL_ERR_ARG, 0, cp->folder, "file %u of %u", file, cp->n_files);
+    if (file >= cp->n_files)
+        return tpl_fail(err, TPL_ERR_ARG, 0, cp->folder, "file %u of %u", file, cp->n_files);
     TPL_TRY(tpl_file_read(&cp->files[file].f, offset, len, dst, err));
     __atomic_fetch_add(&((tpl_checkpoint *)cp)->bytes_read, len, __ATOMIC_RELAXED);
     return TPL_OK;
 }
 
-tpl_status tpl_checkpoint_read_tensor(const tpl_checkpoint *cp, const tpl_ckpt_tensor *t, uint64_t from, uint64_t len, void *dst, tpl_err *err)
+tpl_status tpl_checkpoint_read_tensor(const tpl_checkpoint *cp, const tpl_ckpt_tensor *t, uint64_t from,
+                                      uint64_t len, void *dst, tpl_err *err)
 {
     tpl_err inner = { 0 };
     uint64_t at = 0;
     if (!ck_range(from, len, t->bytes) || !ck_add(t->offset, from, &at))
-        return tpl_fail(err, TPL_ERR_ARG, 0, cp->folder, "tensor '%.60s' has %llu bytes, asked for %llu at %llu", t->name,
+        return tpl_fail(err, TPL_ERR_ARG, 0, cp->folder,
+                        "tensor '%.60s' has %llu bytes, asked for %llu at %llu", t->name,
                         (unsigned long long)t->bytes, (unsigned long long)len, (unsigned long long)from);
     tpl_status st = tpl_checkpoint_read(cp, t->file, at, len, dst, &inner);
     if (st) return tpl_fail(err, st, inner.sys, inner.where, "tensor '%.60s': %.200s", t->name, inner.msg);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the readers of the two formats share: the growing lists, and the checks that hold for both. Only core/model includes this.
- * During open one thread owns everything.
+ * What the readers of the two formats share: the growing lists, and the checks that hold for both. Only
+ * core/model includes this. During open one thread owns everything.
  */
 #ifndef TPL_MODEL_CHECKPOINT_PRIV_H
 #define TPL_MODEL_CHECKPOINT_PRIV_H
@@ -24,8 +24,8 @@ typedef struct ckpt_block ckpt_block;
 
 typedef struct ckpt_source {
     tpl_file f;
-    char *head; /* the header's bytes, kept: names and values point into it */
-    uint64_t data; /* where tensor data begins */
+    char *head;        /* the header's bytes, kept: names and values point into it */
+    uint64_t data;     /* where tensor data begins */
     uint32_t first, n; /* its tensors */
 } ckpt_source;
 
@@ -41,7 +41,7 @@ struct tpl_checkpoint {
     tpl_kv *kvs;
     uint32_t n_kvs, cap_kvs;
     tpl_names by_key;
-    ckpt_block *arena; /* dims, GGUF names and keys */
+    ckpt_block *arena;   /* dims, GGUF names and keys */
     uint64_t bytes_read; /* atomic */
 };
 
@@ -68,11 +68,12 @@ typedef struct ckpt_claim {
     uint64_t bytes;
 } ckpt_claim;
 
-/* Checks name, dims, block and byte size, and that the bytes lie inside the file, and appends the tensor to cp. `name` must live as
- * long as cp. */
+/* Checks name, dims, block and byte size, and that the bytes lie inside the file, and appends the tensor to
+ * cp. `name` must live as long as cp. */
 tpl_status ckpt_add_tensor(tpl_checkpoint *cp, uint32_t file, const ckpt_claim *c, tpl_err *err);
 
-/* After all headers: unique names, and no two tensors share bytes; with `tiled` also no gap and nothing after the last. */
+/* After all headers: unique names, and no two tensors share bytes; with `tiled` also no gap and nothing after
+ * the last. */
 tpl_status ckpt_finish(tpl_checkpoint *cp, bool tiled, tpl_err *err);
 
 /* Reads the header of file 0, and of its siblings when it is one of a split set. */

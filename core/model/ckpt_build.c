@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checks that both formats share, and the lists they fill. Every number here may come from a hostile file.
+ * The checks that both formats share, and the lists they fill. Every number here may come from a hostile
+ * file.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,7 +47,8 @@ bool ckpt_grow(void *list, uint32_t n, uint32_t *cap, uint64_t size)
 {
     uint64_t more, bytes;
     if (n < *cap) return true;
-    if (!ck_mul(*cap ? *cap : 8, *cap ? 2 : 1, &more) || more > UINT32_MAX || !ck_mul(more, size, &bytes)) return false;
+    if (!ck_mul(*cap ? *cap : 8, *cap ? 2 : 1, &more) || more > UINT32_MAX || !ck_mul(more, size, &bytes))
+        return false;
     void *old, *p;
     memcpy(&old, list, sizeof old);
     p = realloc(old, bytes);
@@ -67,8 +69,10 @@ tpl_status ckpt_add_file(tpl_checkpoint *cp, tpl_file *f, tpl_err *err)
     tpl_status st = TPL_OK;
     ckpt_source *files = NULL;
     if (cp->n_files >= CKPT_MAX_FILES)
-        st = tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, f->name, "more than %d files in one model", CKPT_MAX_FILES);
-    else if (!ck_add(cp->n_files, 1, &n) || !ck_mul(n, sizeof *files, &bytes) || !(files = realloc(cp->files, bytes)))
+        st =
+            tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, f->name, "more than %d files in one model", CKPT_MAX_FILES);
+    else if (!ck_add(cp->n_files, 1, &n) || !ck_mul(n, sizeof *files, &bytes) ||
+             !(files = realloc(cp->files, bytes)))
         st = ckpt_no_memory(f->name, err);
     if (st) {
         tpl_file_close(f);
@@ -99,7 +103,8 @@ static dims_text show_dims(const ckpt_claim *c)
 }
 
 /* Where a claim stands is put into words only now: a million good ones need none. */
-static tpl_status refuse(const ckpt_claim *c, tpl_status code, tpl_err *err, const char *fmt, ...) TPL_PRINTF(4, 5);
+static tpl_status refuse(const ckpt_claim *c, tpl_status code, tpl_err *err, const char *fmt, ...)
+    TPL_PRINTF(4, 5);
 static tpl_status refuse(const ckpt_claim *c, tpl_status code, tpl_err *err, const char *fmt, ...)
 {
     char msg[256];
@@ -124,9 +129,11 @@ static bool is_clean_name(const char *s, size_t len)
 static tpl_status check_name(const ckpt_claim *c, tpl_err *err)
 {
     if (c->name_len == 0 || c->name_len > CKPT_MAX_NAME)
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor name of %zu bytes, expected 1 to %d", c->name_len, CKPT_MAX_NAME);
+        return refuse(c, TPL_ERR_FORMAT, err, "tensor name of %zu bytes, expected 1 to %d", c->name_len,
+                      CKPT_MAX_NAME);
     if (!is_clean_name(c->name, c->name_len))
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor name '%.60s' holds control characters or is not UTF-8", c->name);
+        return refuse(c, TPL_ERR_FORMAT, err, "tensor name '%.60s' holds control characters or is not UTF-8",
+                      c->name);
     return TPL_OK;
 }
 
@@ -136,33 +143,40 @@ static tpl_status measure(const ckpt_claim *c, uint64_t *bytes, tpl_err *err)
     const tpl_stored_type *t = &tpl_stored_types[c->type];
     uint64_t elems = 1, row = c->n_dims ? c->dims[c->n_dims - 1] : 1;
     if (c->n_dims > CKPT_MAX_DIMS)
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s' has %u dims, at most %d", c->name, c->n_dims, CKPT_MAX_DIMS);
+        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s' has %u dims, at most %d", c->name, c->n_dims,
+                      CKPT_MAX_DIMS);
     for (uint32_t i = 0; i < c->n_dims; i++)
         if (c->dims[i] > CKPT_MAX_ELEMS || !ck_mul(elems, c->dims[i], &elems) || elems > CKPT_MAX_ELEMS)
-            return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': size overflow, dims %s are more than 2^48 elements", c->name,
-                            show_dims(c).s);
+            return refuse(c, TPL_ERR_FORMAT, err,
+                          "tensor '%.60s': size overflow, dims %s are more than 2^48 elements", c->name,
+                          show_dims(c).s);
     /* GGUF blocks lie within rows; the packed types of safetensors fill the tensor as a whole. */
     if ((t->gguf >= 0 ? row : elems) % t->n_elem)
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': dims %s of %s are not whole blocks of %u elements", c->name,
-                        show_dims(c).s, t->name, t->n_elem);
+        return refuse(c, TPL_ERR_FORMAT, err,
+                      "tensor '%.60s': dims %s of %s are not whole blocks of %u elements", c->name,
+                      show_dims(c).s, t->name, t->n_elem);
     if (!ck_mul(elems / t->n_elem, t->n_bytes, bytes))
         return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': size overflow", c->name);
     if (c->has_bytes && c->bytes != *bytes)
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': dims %s of %s are %" PRIu64 " bytes, its offsets give %" PRIu64,
-                        c->name, show_dims(c).s, t->name, *bytes, c->bytes);
+        return refuse(c, TPL_ERR_FORMAT, err,
+                      "tensor '%.60s': dims %s of %s are %" PRIu64 " bytes, its offsets give %" PRIu64,
+                      c->name, show_dims(c).s, t->name, *bytes, c->bytes);
     return TPL_OK;
 }
 
 /* The tensor's absolute begin, when all of it lies in the file. */
-static tpl_status locate(const ckpt_source *src, const ckpt_claim *c, uint64_t bytes, uint64_t *begin, tpl_err *err)
+static tpl_status locate(const ckpt_source *src, const ckpt_claim *c, uint64_t bytes, uint64_t *begin,
+                         tpl_err *err)
 {
     uint64_t end;
     if (!ck_add(src->data, c->offset, begin) || !ck_add(*begin, bytes, &end))
-        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': size overflow, offset %" PRIu64, c->name, c->offset);
+        return refuse(c, TPL_ERR_FORMAT, err, "tensor '%.60s': size overflow, offset %" PRIu64, c->name,
+                      c->offset);
     if (end > src->f.size)
         return refuse(c, TPL_ERR_FORMAT, err,
-                        "tensor '%.60s' takes bytes %" PRIu64 " to %" PRIu64 ", the file is %" PRIu64 " bytes short", c->name, *begin, end,
-                        end - src->f.size);
+                      "tensor '%.60s' takes bytes %" PRIu64 " to %" PRIu64 ", the file is %" PRIu64
+                      " bytes short",
+                      c->name, *begin, end, end - src->f.size);
     return TPL_OK;
 }
 
@@ -182,7 +196,8 @@ tpl_status ckpt_add_tensor(tpl_checkpoint *cp, uint32_t file, const ckpt_claim *
     TPL_TRY(locate(&cp->files[file], c, bytes, &begin, err));
     if (cp->n_tensors >= CKPT_MAX_TENSORS)
         return refuse(c, TPL_ERR_UNSUPPORTED, err, "more than %d tensors in one model", CKPT_MAX_TENSORS);
-    if (!ckpt_grow(&cp->tensors, cp->n_tensors, &cp->cap_tensors, sizeof *cp->tensors)) return ckpt_no_memory(c->file_name, err);
+    if (!ckpt_grow(&cp->tensors, cp->n_tensors, &cp->cap_tensors, sizeof *cp->tensors))
+        return ckpt_no_memory(c->file_name, err);
     const int64_t *dims = NULL;
     if (c->n_dims && !(dims = keep_dims(cp, c))) return ckpt_no_memory(c->file_name, err);
     cp->tensors[cp->n_tensors++] = (tpl_ckpt_tensor){
@@ -212,21 +227,26 @@ static tpl_status index_names(tpl_checkpoint *cp, tpl_err *err)
     tpl_names_result r = tpl_names_build(&cp->by_name, cp->n_tensors, tensor_name, cp);
     if (r == TPL_NAMES_NO_MEMORY) return ckpt_no_memory(cp->files[0].f.name, err);
     if (r == TPL_NAMES_OK) return TPL_OK;
-    const tpl_ckpt_tensor *a = &cp->tensors[cp->by_name.n_dup_first], *b = &cp->tensors[cp->by_name.n_dup_second];
+    const tpl_ckpt_tensor *a = &cp->tensors[cp->by_name.n_dup_first],
+                          *b = &cp->tensors[cp->by_name.n_dup_second];
     const char *name = cp->files[b->file].f.name;
     tpl_where w = tpl_where_key(name, b->name);
-    if (a->file == b->file) return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "duplicate key %.60s: two tensors of one name", b->name);
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "duplicate key %.60s: also in %.100s", b->name, ckpt_basename(cp->files[a->file].f.name));
+    if (a->file == b->file)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "duplicate key %.60s: two tensors of one name", b->name);
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, w.s, "duplicate key %.60s: also in %.100s", b->name,
+                    ckpt_basename(cp->files[a->file].f.name));
 }
 
 static int by_position(const void *a, const void *b, void *ctx)
 {
-    const tpl_ckpt_tensor *x = &((const tpl_ckpt_tensor *)ctx)[*(const uint32_t *)a], *y = &((const tpl_ckpt_tensor *)ctx)[*(const uint32_t *)b];
+    const tpl_ckpt_tensor *x = &((const tpl_ckpt_tensor *)ctx)[*(const uint32_t *)a],
+                          *y = &((const tpl_ckpt_tensor *)ctx)[*(const uint32_t *)b];
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* an empty one comes before its neighbour */
 }
 
-/* The tensors of one file in the order of their bytes; NULL when they are listed that way already, as writers do. */
+/* The tensors of one file in the order of their bytes; NULL when they are listed that way already, as writers
+ * do. */
 static bool sort_by_position(const tpl_ckpt_tensor *t, uint32_t n, uint32_t **order)
 {
     uint64_t bytes;
@@ -242,23 +262,28 @@ static bool sort_by_position(const tpl_ckpt_tensor *t, uint32_t n, uint32_t **or
     return true;
 }
 
-static tpl_status check_ranges(const ckpt_source *src, const tpl_ckpt_tensor *t, const uint32_t *order, bool tiled, tpl_err *err)
+static tpl_status check_ranges(const ckpt_source *src, const tpl_ckpt_tensor *t, const uint32_t *order,
+                               bool tiled, tpl_err *err)
 {
     uint64_t at = src->data;
     const char *last = "the header", *name = src->f.name;
     for (uint32_t i = 0; i < src->n; i++) {
         const tpl_ckpt_tensor *x = &t[order ? order[i] : i];
         if (x->offset < at)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, x->offset).s, "tensor '%.60s' overlaps '%.60s'", x->name, last);
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, x->offset).s,
+                            "tensor '%.60s' overlaps '%.60s'", x->name, last);
         if (tiled && x->offset > at)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, at).s, "%" PRIu64 " unused bytes between '%.60s' and tensor '%.60s'",
-                            x->offset - at, last, x->name);
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, at).s,
+                            "%" PRIu64 " unused bytes between '%.60s' and tensor '%.60s'", x->offset - at,
+                            last, x->name);
         if (!ck_add(x->offset, x->bytes, &at))
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, x->offset).s, "tensor '%.60s': size overflow", x->name);
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, x->offset).s,
+                            "tensor '%.60s': size overflow", x->name);
         last = x->name;
     }
     if (tiled && at != src->f.size)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, at).s, "%" PRIu64 " unused bytes after '%.60s'", src->f.size - at, last);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_offset(name, at).s,
+                        "%" PRIu64 " unused bytes after '%.60s'", src->f.size - at, last);
     return TPL_OK;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a model folder or an index to files. Names in an index come from strangers: they are plain names opened inside the folder
- * (reliability.md A8). Code and pickles in a folder are never opened (A12); one warning says so.
+ * From a model folder or an index to files. Names in an index come from strangers: they are plain names
+ * opened inside the folder (reliability.md A8). Code and pickles in a folder are never opened (A12); one
+ * warning says so.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -57,7 +58,8 @@ static tpl_status shard_number(tpl_jscan *s, index_file *x, tpl_str name, uint32
         }
     }
     if (x->n_shards >= CKPT_MAX_FILES) return tpl_jscan_fail(s, err, "more than %d shards", CKPT_MAX_FILES);
-    if (!ckpt_grow(&x->shards, x->n_shards, &x->cap_shards, sizeof *x->shards)) return ckpt_no_memory(s->name, err);
+    if (!ckpt_grow(&x->shards, x->n_shards, &x->cap_shards, sizeof *x->shards))
+        return ckpt_no_memory(s->name, err);
     *out = x->n_shards;
     x->shards[x->n_shards++] = name;
     return TPL_OK;
@@ -88,11 +90,13 @@ static tpl_status scan_other(tpl_jscan *s, bool *seen_metadata, tpl_str key, tpl
 {
     tpl_str text;
     json_t *value;
-    if (strcmp(key.s, "metadata")) return tpl_jscan_fail(s, err, "an index has metadata and weight_map, this one also '%.40s'", key.s);
+    if (strcmp(key.s, "metadata"))
+        return tpl_jscan_fail(s, err, "an index has metadata and weight_map, this one also '%.40s'", key.s);
     if (*seen_metadata) return tpl_jscan_fail(s, err, "duplicate key metadata");
     *seen_metadata = true;
     TPL_TRY(tpl_jscan_skip(s, &text, err));
-    if (text.len > MAX_INDEX_METADATA) return tpl_jscan_fail(s, err, "metadata of more than %d bytes", MAX_INDEX_METADATA);
+    if (text.len > MAX_INDEX_METADATA)
+        return tpl_jscan_fail(s, err, "metadata of more than %d bytes", MAX_INDEX_METADATA);
     TPL_TRY(tpl_json_parse(&value, text.s, text.len, 0, s->name, err));
     json_decref(value);
     return TPL_OK;
@@ -111,12 +115,15 @@ static tpl_status scan_index(tpl_jscan *s, index_file *x, tpl_err *err)
         TPL_TRY(strcmp(key.s, "weight_map") ? scan_other(s, &seen_metadata, key, err) : scan_map(s, x, err));
     }
     if (tpl_jscan_peek(s) || s->p < s->end) return tpl_jscan_fail(s, err, "text after the JSON object");
-    if (!x->n) return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(s->name, "weight_map").s, "'weight_map' is missing or empty");
+    if (!x->n)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(s->name, "weight_map").s,
+                        "'weight_map' is missing or empty");
     tpl_names_result res = tpl_names_build(&x->by_tensor, x->n, entry_name, x);
     if (res == TPL_NAMES_NO_MEMORY) return ckpt_no_memory(s->name, err);
     if (res == TPL_NAMES_OK) return TPL_OK;
     const char *tensor = x->entries[x->by_tensor.n_dup_second].tensor;
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(s->name, tensor).s, "duplicate key %.60s in weight_map", tensor);
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(s->name, tensor).s,
+                    "duplicate key %.60s in weight_map", tensor);
 }
 
 static tpl_status read_shards(tpl_checkpoint *cp, const index_file *x, int dirfd, tpl_err *err)
@@ -127,7 +134,8 @@ static tpl_status read_shards(tpl_checkpoint *cp, const index_file *x, int dirfd
         if (!shown) return ckpt_no_memory(x->path, err);
         tpl_status st = tpl_file_open_at(&f, dirfd, x->shards[i].s, shown, err);
         free(shown);
-        if (st == TPL_ERR_IO && err && err->sys == ENOENT) tpl_hint(err, st, "it is named by %.120s", ckpt_basename(x->path));
+        if (st == TPL_ERR_IO && err && err->sys == ENOENT)
+            tpl_hint(err, st, "it is named by %.120s", ckpt_basename(x->path));
         TPL_TRY(st);
         TPL_TRY(ckpt_add_file(cp, &f, err));
         TPL_TRY(ckpt_read_safetensors(cp, cp->n_files - 1, err));
@@ -141,8 +149,8 @@ static tpl_status check_map(const tpl_checkpoint *cp, const index_file *x, tpl_e
         const entry *e = &x->entries[i];
         const tpl_ckpt_tensor *t = strlen(e->tensor) == e->len ? tpl_checkpoint_find(cp, e->tensor) : NULL;
         if (!t || t->file != e->file)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(x->path, e->tensor).s, "tensor '%.60s' is not in %.100s", e->tensor,
-                            x->shards[e->file].s);
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, tpl_where_key(x->path, e->tensor).s,
+                            "tensor '%.60s' is not in %.100s", e->tensor, x->shards[e->file].s);
     }
     return TPL_OK;
 }
@@ -163,7 +171,8 @@ tpl_status ckpt_open_index(tpl_checkpoint *cp, const char *path, tpl_err *err)
     index_file x = { .path = path };
     cp->kind = TPL_CHECKPOINT_SAFETENSORS;
     int dirfd = open(cp->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dirfd < 0) return tpl_fail(err, TPL_ERR_IO, errno, cp->folder, "cannot be opened: %s", strerror(errno));
+    if (dirfd < 0)
+        return tpl_fail(err, TPL_ERR_IO, errno, cp->folder, "cannot be opened: %s", strerror(errno));
     tpl_status st = open_index(cp, &x, dirfd, err);
     close(dirfd);
     tpl_names_free(&x.by_tensor);
@@ -192,7 +201,8 @@ static bool ends_with(const char *s, const char *tail)
 
 static bool is_pickle(const char *s)
 {
-    return ends_with(s, ".bin") || ends_with(s, ".pt") || ends_with(s, ".pth") || ends_with(s, ".ckpt") || ends_with(s, ".pkl");
+    return ends_with(s, ".bin") || ends_with(s, ".pt") || ends_with(s, ".pth") || ends_with(s, ".ckpt") ||
+           ends_with(s, ".pkl");
 }
 
 static void note_ignored(listing *l, const char *name)
@@ -227,7 +237,8 @@ static tpl_status list_folder(const char *path, listing *l, tpl_err *err)
     if (!dir) return tpl_fail(err, TPL_ERR_IO, errno, path, "cannot be opened: %s", strerror(errno));
     tpl_status st = TPL_OK;
     for (struct dirent *d = readdir(dir); d && !st; d = readdir(dir)) {
-        if (l->n > CKPT_MAX_FILES) st = tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, path, "more than %d model files", CKPT_MAX_FILES);
+        if (l->n > CKPT_MAX_FILES)
+            st = tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, path, "more than %d model files", CKPT_MAX_FILES);
         if (!st && !note_file(l, d->d_name)) st = ckpt_no_memory(path, err);
     }
     closedir(dir);
@@ -276,7 +287,9 @@ static bool is_one_set(const listing *l, const char *first, uint32_t n)
     if (!ends_with(first, tail)) return false;
     size_t stem = strlen(first) - strlen(tail);
     for (uint32_t i = 0; i < l->n; i++)
-        if (ends_with(l->names[i], ".gguf") && (!ends_with(l->names[i], tail) || stem < 5 || strncmp(l->names[i], first, stem - 5))) return false;
+        if (ends_with(l->names[i], ".gguf") &&
+            (!ends_with(l->names[i], tail) || stem < 5 || strncmp(l->names[i], first, stem - 5)))
+            return false;
     return true;
 }
 
@@ -293,15 +306,19 @@ static tpl_status open_gguf_of(tpl_checkpoint *cp, const listing *l, bool *found
     *found = n > 0;
     if (n == 1 || (n > 1 && is_one_set(l, first, n))) return open_inside(cp, first, err);
     if (n == 0) return TPL_OK;
-    tpl_status st = tpl_fail(err, TPL_ERR_ARG, 0, cp->folder, "holds %u GGUF models (%.60s, %.60s, ...), expected one", n, first, second);
+    tpl_status st = tpl_fail(err, TPL_ERR_ARG, 0, cp->folder,
+                             "holds %u GGUF models (%.60s, %.60s, ...), expected one", n, first, second);
     return tpl_hint(err, st, "name the file instead of the folder");
 }
 
 static tpl_status nothing_found(const tpl_checkpoint *cp, const listing *l, tpl_err *err)
 {
-    tpl_status st = tpl_fail(err, l->has_pickle ? TPL_ERR_UNSUPPORTED : TPL_ERR_IO, l->has_pickle ? 0 : ENOENT, cp->folder,
-                             "no weights: looked for " INDEX_NAME ", model.safetensors, model-*.safetensors and *.gguf");
-    if (l->has_pickle) return tpl_hint(err, st, "pickled weights are never opened (%.90s); convert them to safetensors", l->ignored);
+    tpl_status st = tpl_fail(
+        err, l->has_pickle ? TPL_ERR_UNSUPPORTED : TPL_ERR_IO, l->has_pickle ? 0 : ENOENT, cp->folder,
+        "no weights: looked for " INDEX_NAME ", model.safetensors, model-*.safetensors and *.gguf");
+    if (l->has_pickle)
+        return tpl_hint(err, st, "pickled weights are never opened (%.90s); convert them to safetensors",
+                        l->ignored);
     return st;
 }
 
@@ -321,7 +338,8 @@ static tpl_status keep_warning(tpl_checkpoint *cp, const listing *l, tpl_err *er
 {
     char text[256];
     if (!l->n_ignored) return TPL_OK;
-    snprintf(text, sizeof text, "ignored, never opened: %s%s", l->ignored, l->n_ignored > 3 ? " and others" : "");
+    snprintf(text, sizeof text, "ignored, never opened: %s%s", l->ignored,
+             l->n_ignored > 3 ? " and others" : "");
     cp->warning = strdup(text);
     return cp->warning ? TPL_OK : ckpt_no_memory(cp->folder, err);
 }

@@ -8,7 +8,7 @@ const tpl_stored_type tpl_stored_types[] = {
     TPL_GGUF_TYPES(X)
 #undef X
 #define X(st, name, n, b) { -1, st, name, n, b },
-    TPL_SAFETENSORS_TYPES(X)
+        TPL_SAFETENSORS_TYPES(X)
 #undef X
 };
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every element type that a checkpoint may hold, with its storage, whether tpl computes with it or not: sizes must be checked and
- * files listed either way. Block sizes: facts/models.md 2.6 and 3.1; those of the types that tpl does not compute with agree with
- * the GGML_QUANT_SIZES table of gguf-py (llama.cpp b10451). Read-only tables; any thread.
+ * Every element type that a checkpoint may hold, with its storage, whether tpl computes with it or not: sizes
+ * must be checked and files listed either way. Block sizes: facts/models.md 2.6 and 3.1; those of the types
+ * that tpl does not compute with agree with the GGML_QUANT_SIZES table of gguf-py (llama.cpp b10451).
+ * Read-only tables; any thread.
  */
 #ifndef TPL_MODEL_GGUF_TYPES_H
 #define TPL_MODEL_GGUF_TYPES_H
 
 #include <stdint.h>
 
-/* X(GGUF id, name, elements per block, bytes per block). Not listed: 4, 5, 31-33, 36-38, which were removed from the format. */
+/* X(GGUF id, name, elements per block, bytes per block). Not listed: 4, 5, 31-33, 36-38, which were removed
+ * from the format. */
 #define TPL_GGUF_TYPES(X)     \
     X(0, "f32", 1, 4)         \
     X(1, "f16", 1, 2)         \
@@ -47,27 +49,28 @@
     X(41, "q1_0", 128, 18)    \
     X(42, "q2_0", 64, 18)
 
-/* X(safetensors name, name here, elements per block, bytes per block). Sub-byte types are packed over the whole tensor. */
-#define TPL_SAFETENSORS_TYPES(X)     \
-    X("F32", "f32", 1, 4)            \
-    X("F16", "f16", 1, 2)            \
-    X("BF16", "bf16", 1, 2)          \
-    X("I32", "i32", 1, 4)            \
-    X("BOOL", "bool", 1, 1)          \
-    X("U8", "u8", 1, 1)              \
-    X("I8", "i8", 1, 1)              \
-    X("U16", "u16", 1, 2)            \
-    X("I16", "i16", 1, 2)            \
-    X("U32", "u32", 1, 4)            \
-    X("U64", "u64", 1, 8)            \
-    X("I64", "i64", 1, 8)            \
-    X("F64", "f64", 1, 8)            \
-    X("C64", "c64", 1, 8)            \
-    X("F8_E4M3", "f8_e4m3", 1, 1)    \
-    X("F8_E5M2", "f8_e5m2", 1, 1)    \
-    X("F8_E8M0", "f8_e8m0", 1, 1)    \
-    X("F6_E2M3", "f6_e2m3", 4, 3)    \
-    X("F6_E3M2", "f6_e3m2", 4, 3)    \
+/* X(safetensors name, name here, elements per block, bytes per block). Sub-byte types are packed over the
+ * whole tensor. */
+#define TPL_SAFETENSORS_TYPES(X)  \
+    X("F32", "f32", 1, 4)         \
+    X("F16", "f16", 1, 2)         \
+    X("BF16", "bf16", 1, 2)       \
+    X("I32", "i32", 1, 4)         \
+    X("BOOL", "bool", 1, 1)       \
+    X("U8", "u8", 1, 1)           \
+    X("I8", "i8", 1, 1)           \
+    X("U16", "u16", 1, 2)         \
+    X("I16", "i16", 1, 2)         \
+    X("U32", "u32", 1, 4)         \
+    X("U64", "u64", 1, 8)         \
+    X("I64", "i64", 1, 8)         \
+    X("F64", "f64", 1, 8)         \
+    X("C64", "c64", 1, 8)         \
+    X("F8_E4M3", "f8_e4m3", 1, 1) \
+    X("F8_E5M2", "f8_e5m2", 1, 1) \
+    X("F8_E8M0", "f8_e8m0", 1, 1) \
+    X("F6_E2M3", "f6_e2m3", 4, 3) \
+    X("F6_E3M2", "f6_e3m2", 4, 3) \
     X("F4", "f4", 2, 1)
 
 typedef struct tpl_stored_type {

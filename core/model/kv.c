@@ -10,9 +10,10 @@ static const struct {
     const char *name;
     uint8_t bytes;
 } kv_types[TPL_N_KV_TYPES] = {
-    [TPL_KV_U8] = { "u8", 1 },     [TPL_KV_I8] = { "i8", 1 },       [TPL_KV_U16] = { "u16", 2 }, [TPL_KV_I16] = { "i16", 2 },
-    [TPL_KV_U32] = { "u32", 4 },   [TPL_KV_I32] = { "i32", 4 },     [TPL_KV_F32] = { "f32", 4 }, [TPL_KV_BOOL] = { "bool", 1 },
-    [TPL_KV_STR] = { "str", 0 },   [TPL_KV_ARRAY] = { "array", 0 }, [TPL_KV_U64] = { "u64", 8 }, [TPL_KV_I64] = { "i64", 8 },
+    [TPL_KV_U8] = { "u8", 1 },       [TPL_KV_I8] = { "i8", 1 },     [TPL_KV_U16] = { "u16", 2 },
+    [TPL_KV_I16] = { "i16", 2 },     [TPL_KV_U32] = { "u32", 4 },   [TPL_KV_I32] = { "i32", 4 },
+    [TPL_KV_F32] = { "f32", 4 },     [TPL_KV_BOOL] = { "bool", 1 }, [TPL_KV_STR] = { "str", 0 },
+    [TPL_KV_ARRAY] = { "array", 0 }, [TPL_KV_U64] = { "u64", 8 },   [TPL_KV_I64] = { "i64", 8 },
     [TPL_KV_F64] = { "f64", 8 },
 };
 

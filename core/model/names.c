@@ -11,7 +11,8 @@ static uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* Multiply-and-fold over 8-byte words, both factors keyed. The key is secret, so no input is slow on purpose. */
+/* Multiply-and-fold over 8-byte words, both factors keyed. The key is secret, so no input is slow on purpose.
+ */
 static uint64_t hash(const tpl_names *x, const char *s, size_t len)
 {
     uint64_t h = fold(x->key[0] ^ len, x->key[1] | 1), w;
@@ -43,7 +44,8 @@ tpl_names_result tpl_names_build(tpl_names *x, uint32_t n, tpl_name_of name_of, 
     x->slots = calloc(n_slots, sizeof *x->slots);
     if (!x->slots) return TPL_NAMES_NO_MEMORY;
     x->mask = n_slots - 1;
-    if (getrandom(x->key, sizeof x->key, GRND_NONBLOCK) != sizeof x->key) x->key[0] = (uintptr_t)x->slots, x->key[1] = (uintptr_t)&n_slots;
+    if (getrandom(x->key, sizeof x->key, GRND_NONBLOCK) != sizeof x->key)
+        x->key[0] = (uintptr_t)x->slots, x->key[1] = (uintptr_t)&n_slots;
     for (uint32_t i = 0; i < n; i++) {
         tpl_str name = name_of(ctx, i);
         uint32_t at = slot_of(x, name_of, ctx, name.s, name.len);

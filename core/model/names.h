@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A hash index over n names that live elsewhere: 4 to 8 bytes per name, so that a million entries stay inside the memory rule of
- * reliability.md C-FILE. The hash is keyed per index with random bits, so a hostile file cannot choose colliding names (A11).
- * Built once, then read by any thread.
+ * A hash index over n names that live elsewhere: 4 to 8 bytes per name, so that a million entries stay inside
+ * the memory rule of reliability.md C-FILE. The hash is keyed per index with random bits, so a hostile file
+ * cannot choose colliding names (A11). Built once, then read by any thread.
  */
 #ifndef TPL_MODEL_NAMES_H
 #define TPL_MODEL_NAMES_H

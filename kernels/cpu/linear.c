@@ -13,12 +13,9 @@
 
 #include "kernels/cpu/cpu_ops.h"
 
-#ifndef RCB
-#define RCB 48
-#endif
 enum {
     ROW_CHUNK = 64,             /* rows of x per tile call, at most: two tiles of 64 x 16 floats are 8 KB of scratch */
-    ROW_CHUNK_BYTES = RCB << 10, /* and about as many bytes of x */
+    ROW_CHUNK_BYTES = 32 << 10, /* and about as many bytes of x */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
 };

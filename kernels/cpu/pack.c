@@ -13,7 +13,7 @@ enum { MAX_BLOCK_BYTES = 256 };
 static const tpl_panel_field fields[TPL_N_DTYPES][TPL_PANEL_FIELDS] = {
     [TPL_DTYPE_F32] = { { 0, 0, 4, 1, 0 } },
     [TPL_DTYPE_F16] = { { 0, 0, 2, 1, 0 } },
-    [TPL_DTYPE_BF16] = { { 0, 0, 2, 1, 0 } },
+    [TPL_DTYPE_BF16] = { { 0, 0, 2, 1, 0 } }, /* but in pairs: bf16_at */
     [TPL_DTYPE_Q4_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_0_QS, 4, 4, 0 } },
     [TPL_DTYPE_Q4_1] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_1_M, 2, 1, 0 }, { 4, PANEL_Q4_1_QS, 4, 4, 0 } },
     [TPL_DTYPE_Q5_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q5_0_QH, 4, 1, 1 }, { 6, PANEL_Q5_0_QS, 4, 4, 0 } },
@@ -74,6 +74,18 @@ static void pack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *ds
     }
 }
 
+static void pack_block(const tpl_panel_field *f, const uint8_t *src, uint8_t *dst, int r)
+{
+    for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++) pack_field(&f[i], src, dst, r);
+}
+
+/* Where input k of row r of a bf16 panel lies: in pairs, an odd last input alone. */
+static size_t bf16_at(int64_t cols, int64_t k, int r)
+{
+    const size_t pair = (size_t)(k / 2) * 4 * TPL_PANEL_ROWS;
+    return k == (cols & ~INT64_C(1)) ? pair + (size_t)r * 2 : pair + (size_t)r * 4 + (size_t)(k & 1) * 2;
+}
+
 void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int64_t panel, void *dst)
 {
     const tpl_panel_field *f = tpl_panel_fields(dtype);
@@ -83,9 +95,10 @@ void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int6
     if (n < TPL_PANEL_ROWS) memset(out, 0, panel_bytes);
     for (int r = 0; r < n; r++) {
         const uint8_t *row = (const uint8_t *)rows + (size_t)r * n_blocks * block;
-        for (size_t b = 0; b < n_blocks; b++)
-            for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++)
-                pack_field(&f[i], row + b * block, out + b * block * TPL_PANEL_ROWS, r);
+        if (dtype == TPL_DTYPE_BF16)
+            for (int64_t k = 0; k < cols; k++) memcpy(out + bf16_at(cols, k, r), row + 2 * k, 2);
+        else
+            for (size_t b = 0; b < n_blocks; b++) pack_block(f, row + b * block, out + b * block * TPL_PANEL_ROWS, r);
     }
 }
 
@@ -107,11 +120,13 @@ void tpl_unpack_row(const tpl_weight *w, int64_t row, float *dst)
     const tpl_panel_field *f = tpl_panel_fields(w->dtype);
     const size_t block = tpl_dtypes[w->dtype].n_bytes, n_elem = tpl_dtypes[w->dtype].n_elem;
     const uint8_t *src = (const uint8_t *)w->data + (size_t)(row / TPL_PANEL_ROWS) * tpl_panel_bytes(w->dtype, w->cols);
-    const size_t n_blocks = (size_t)w->cols / n_elem;
+    const int r = (int)(row % TPL_PANEL_ROWS);
     uint8_t file_block[MAX_BLOCK_BYTES];
-    for (size_t b = 0; b < n_blocks; b++) {
-        for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++)
-            unpack_field(&f[i], src + b * block * TPL_PANEL_ROWS, file_block, (int)(row % TPL_PANEL_ROWS));
+    for (int64_t k = 0; w->dtype == TPL_DTYPE_BF16 && k < w->cols; k++)
+        tpl_dequant_row(w->dtype, src + bf16_at(w->cols, k, r), 1, dst + k);
+    if (w->dtype == TPL_DTYPE_BF16) return;
+    for (size_t b = 0; b < (size_t)w->cols / n_elem; b++) {
+        for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++) unpack_field(&f[i], src + b * block * TPL_PANEL_ROWS, file_block, r);
         tpl_dequant_row(w->dtype, file_block, (int64_t)n_elem, dst + b * n_elem);
     }
 }

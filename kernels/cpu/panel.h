@@ -12,7 +12,8 @@
  *   6-bit and i8 scales 1-byte units, as in the file (K-quants)
  *   quants, high bits   4-byte units: four consecutive inputs of row r are the four bytes of lane r, which is what a dot product of
  *                       bytes (vpdpbusd, maddubs, sdot) wants against four activation bytes spread over all lanes
- *   plain types         one unit per element: [input][16]
+ *   f32, f16            one unit per element: [input][16]
+ *   bf16                pairs of inputs are 4-byte units (what vdpbf16ps and AMX tiles want); an odd last input is [16] alone
  *
  *   q4_1, 320 bytes for 32 inputs x 16 rows:
  *      0        32        64              128             192             256             320

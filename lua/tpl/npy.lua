@@ -58,7 +58,8 @@ function M.write(path, data, dims)
   local temp = path .. ".part"
   local file, message = io.open(temp, "wb")
   if not file then return nil, message end
-  local n, at, ok = count(dims), 0, nil
+  local n, at = count(dims), 0
+  local ok
   ok, message = file:write(M.header(dims))
   while ok and at < n do
     local some = math.min(CHUNK_ELEMS, n - at)

@@ -6,8 +6,6 @@ local err = require("tpl.err")
 
 local M = {}
 
-local own_source = debug.getinfo(1, "S").source
-
 --- Make the globals of a script.
 local function environment(extra)
   local env = { arg = rawget(_G, "arg") }
@@ -82,9 +80,7 @@ local function point(run, e)
   if e.exit == 2 then return e end
   local where = e.where or ""
   local line = where:sub(1, #run.path + 1) == run.path .. ":" and tonumber(where:match(":(%d+)$"))
-  if line or where == "" or where:find(own_source:sub(2), 1, true) then
-    e.where = position(run, e.field, line or nil)
-  end
+  if line or where == "" or where == run.outside then e.where = position(run, e.field, line or nil) end
   return e
 end
 
@@ -149,15 +145,13 @@ end
 ---@return any
 function M.run(path, extra)
   local text = M.read(path)
-  local run = { path = path, text = text }
+  -- `outside` is what err.position gives for a call in tail position: the file's own frame is gone by then
+  local run = { path = path, text = text, outside = err.position(1) }
   local chunk = compile(path, text, environment(extra))
   local stop = watch(run)
   local ok, value = xpcall(chunk, function(raw) return located(run, raw) end)
   stop()
   if not ok then err.throw(value) end
-  if type(value) == "table" and tostring(rawget(value, "where")):find(own_source:sub(2), 1, true) then
-    value.where = position(run) -- made by a call in tail position, which saw this file as its caller
-  end
   return value, run
 end
 
@@ -166,7 +160,7 @@ end
 ---@param arg string[]
 function M.main(path, arg)
   local text = M.read(path)
-  local run = { path = path, text = text:gsub("^#[^\n]*", "") }
+  local run = { path = path, text = text:gsub("^#[^\n]*", ""), outside = err.position(1) }
   local tpl = require("tpl")
   setmetatable(_G, { __index = function(_, name)
     if name == "tpl" then return tpl end

@@ -115,7 +115,7 @@ int main(int argc, char **argv)
     void *data;
     tpl_abort *abort_word = tpl_abort_new();
     if (isa < 0 || nth < 1 || nth > 64 || tpl_mem_map(&data, all, &err)) return 1;
-    memset(data, 1, all);
+    memset(data, 0x22, all); /* normal numbers in every type */
     if (tpl_team_new(&b.team, nth, tpl_spin_budget(nth), abort_word, &err)) return 1;
     probe(nth, all);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

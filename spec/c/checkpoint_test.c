@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checkpoint reader under a bad system: torn and failing reads, no memory at each allocation, concurrent readers, and the limits of
- * reliability.md C-FILE (2 s, input + 64 MiB). Expected contents come from the fixtures, which Python's struct wrote (spec/fixtures/
- * checkpoint). System calls and malloc are replaced by this executable's own symbols; with a sanitizer, malloc is left alone.
+ * The checkpoint reader under a bad system: torn and failing reads, no memory at each allocation, concurrent
+ * readers, and the limits of reliability.md C-FILE (2 s, input + 64 MiB). Expected contents come from the
+ * fixtures, which Python's struct wrote (spec/fixtures/ checkpoint). System calls and malloc are replaced by
+ * this executable's own symbols; with a sanitizer, malloc is left alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,9 @@
 #define TPL_SOURCE_DIR "."
 #endif
 #define FIXTURES TPL_SOURCE_DIR "/spec/fixtures/checkpoint/"
-static const char *const fixtures[] = { FIXTURES "v3.gguf", FIXTURES "v2-align64.gguf", FIXTURES "vocab-only.gguf", FIXTURES "split",
-                                        FIXTURES "sharded", FIXTURES "single.safetensors" };
+static const char *const fixtures[] = { FIXTURES "v3.gguf",         FIXTURES "v2-align64.gguf",
+                                        FIXTURES "vocab-only.gguf", FIXTURES "split",
+                                        FIXTURES "sharded",         FIXTURES "single.safetensors" };
 enum { N_FIXTURES = sizeof fixtures / sizeof *fixtures };
 
 /* -- A bad system ---- */
@@ -260,8 +262,10 @@ static void leaks_nothing_when_any_allocation_fails(void **state)
             st = tpl_checkpoint_open(&cp, fixtures[i], &err);
             until_failure = -1;
             /* opendir reports it as a failure of the system, Jansson 2.14 sometimes as a bad token */
-            if (st == TPL_ERR_FORMAT) assert_non_null(strstr(err.msg, "no valid JSON"));
-            else if (st != TPL_ERR_MEM && st) assert_int_equal(err.sys, ENOMEM);
+            if (st == TPL_ERR_FORMAT)
+                assert_non_null(strstr(err.msg, "no valid JSON"));
+            else if (st != TPL_ERR_MEM && st)
+                assert_int_equal(err.sys, ENOMEM);
             tpl_checkpoint_close(cp);
             assert_int_equal(n_live, before);
             assert_true(k < 1000);
@@ -286,7 +290,8 @@ static int measure(const char *path, uint64_t *peak, double *seconds)
     }
     assert_int_equal(wait4(pid, &status, 0, &use), pid);
     *peak = (uint64_t)use.ru_maxrss * 1024;
-    *seconds = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) + (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
+    *seconds = (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+               (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }
@@ -298,7 +303,8 @@ static void check_limits(const char *path, int expected)
     double seconds;
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(measure(path, &peak, &seconds), expected);
-    print_message("           %lld bytes of input: %.2f s, peak %.1f MiB\n", (long long)st.st_size, seconds, (double)peak / 1048576);
+    print_message("           %lld bytes of input: %.2f s, peak %.1f MiB\n", (long long)st.st_size, seconds,
+                  (double)peak / 1048576);
     if (!SANITIZED) {
         assert_true(seconds < 2);
         assert_true(peak <= (uint64_t)st.st_size + (64 << 20));
@@ -314,7 +320,8 @@ static FILE *create(char *path)
     return fdopen(fd, "wb");
 }
 
-/* n one-byte tensors, listed from the last byte to the first when reversed, so that ranges must be sorted; n empty ones if !bytes. */
+/* n one-byte tensors, listed from the last byte to the first when reversed, so that ranges must be sorted; n
+ * empty ones if !bytes. */
 static void write_safetensors(FILE *f, unsigned n, int bytes, int reversed)
 {
     long from;
@@ -323,7 +330,8 @@ static void write_safetensors(FILE *f, unsigned n, int bytes, int reversed)
     fputc('{', f);
     for (unsigned i = 0; i < n; i++) {
         unsigned at = bytes ? (reversed ? n - 1 - i : i) : 0;
-        fprintf(f, "%s\"t%u\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets\":[%u,%u]}", i ? "," : "", i, bytes, at, at + (unsigned)bytes);
+        fprintf(f, "%s\"t%u\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets\":[%u,%u]}", i ? "," : "", i,
+                bytes, at, at + (unsigned)bytes);
     }
     fputc('}', f);
     from = ftell(f);
@@ -390,7 +398,8 @@ static void a4_refuses_claims_without_taking_memory(void **state)
 
 static void a12_never_opens_code_or_pickles(void **state)
 {
-    static const char *const bait[] = { "modeling.py", "policy.lua", "pytorch_model.bin", "adapter.pt", "consolidated.safetensors" };
+    static const char *const bait[] = { "modeling.py", "policy.lua", "pytorch_model.bin", "adapter.pt",
+                                        "consolidated.safetensors" };
     char dir[] = "/tmp/tpl-checkpoint-XXXXXX", path[128];
     tpl_checkpoint *cp;
     tpl_err err = { 0 };
@@ -451,7 +460,8 @@ static void converts_values_only_where_they_fit(void **state)
     assert_false(tpl_kv_i64(tpl_checkpoint_kv(cp, "t.ints"), 3, &i));
     assert_true(tpl_kv_str(tpl_checkpoint_kv(cp, "t.empty"), &s) && s.len == 0);
     assert_false(tpl_kv_str(tpl_checkpoint_kv(cp, "t.strs"), &s));
-    assert_true(tpl_kv_strings(tpl_checkpoint_kv(cp, "t.strs"), list) && list[3].len == 3 && !memcmp(list[3].s, "b\0c", 3));
+    assert_true(tpl_kv_strings(tpl_checkpoint_kv(cp, "t.strs"), list) && list[3].len == 3 &&
+                !memcmp(list[3].s, "b\0c", 3));
     assert_false(tpl_kv_strings(tpl_checkpoint_kv(cp, "t.ints"), list));
     tpl_checkpoint_close(cp);
 }

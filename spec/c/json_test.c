@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * base/json.h from C: members with types and ranges (reliability.md A5), order, depth; base/jscan.h on texts cut at every byte.
- * Expected values: the grammar of RFC 8259 and the tables of reliability.md.
+ * base/json.h from C: members with types and ranges (reliability.md A5), order, depth; base/jscan.h on texts
+ * cut at every byte. Expected values: the grammar of RFC 8259 and the tables of reliability.md.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,9 @@ static json_t *parse(const char *text)
 
 static void a5_refuses_every_bad_integer_naming_file_and_key(void **state)
 {
-    static const char *const bad[] = { "", "0", "-1", "1e30", "2147483648", "9223372036854775808", "\"8\"", "null", "1.5", "true", "[1]", "{}", "64.0" };
+    static const char *const bad[] = { "",      "0",    "-1",  "1e30", "2147483648", "9223372036854775808",
+                                       "\"8\"", "null", "1.5", "true", "[1]",        "{}",
+                                       "64.0" };
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[80];
         int64_t v = 77;
@@ -37,7 +39,8 @@ static void a5_refuses_every_bad_integer_naming_file_and_key(void **state)
         else
             strcpy(text, "{}");
         json_t *o = parse(text);
-        assert_int_equal(tpl_json_int(o, "num_hidden_layers", "config.json", 1, 1024, &v, &err), TPL_ERR_FORMAT);
+        assert_int_equal(tpl_json_int(o, "num_hidden_layers", "config.json", 1, 1024, &v, &err),
+                         TPL_ERR_FORMAT);
         assert_string_equal(err.where, "config.json:num_hidden_layers");
         assert_non_null(strstr(err.msg, "num_hidden_layers"));
         assert_int_equal(v, 77);
@@ -83,10 +86,12 @@ static void iterates_objects_in_the_order_of_the_text(void **state)
     int i = 0;
     const char *key;
     json_t *v;
-    for (int k = 0; k < 1000; k++) at += (size_t)snprintf(text + at, sizeof text - at, "%s\"%d\":%d", k ? "," : "", k * 7919 % 1009, k);
+    for (int k = 0; k < 1000; k++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s\"%d\":%d", k ? "," : "", k * 7919 % 1009, k);
     strcat(text, "}");
     json_t *o = parse(text);
-    json_object_foreach(o, key, v) {
+    json_object_foreach(o, key, v)
+    {
         snprintf(name, sizeof name, "%d", i * 7919 % 1009);
         assert_string_equal(key, name);
         assert_int_equal(json_integer_value(v), i++);
@@ -116,7 +121,8 @@ static char *exact(const char *text, size_t len)
     return p;
 }
 
-static const char sample[] = "{\"a\\u00e9\\n\":[1,-2.5e3,\"x\\ud83d\\ude00\",{\"b\":99999999999999999999}],\"c\":null}";
+static const char sample[] =
+    "{\"a\\u00e9\\n\":[1,-2.5e3,\"x\\ud83d\\ude00\",{\"b\":99999999999999999999}],\"c\":null}";
 
 static void survives_a_text_cut_anywhere(void **state)
 {
@@ -176,11 +182,30 @@ static void unescapes_strings(void **state)
 static void knows_valid_utf8(void **state)
 {
     /* Unicode 15, table 3-7 */
-    static const char *const good[] = { "a", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF" };
-    static const char *const bad[] = { "\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xC3", "\xE2\x82", "\xFF" };
+    static const char *const good[] = { "a",
+                                        "\xC2\x80",
+                                        "\xDF\xBF",
+                                        "\xE0\xA0\x80",
+                                        "\xED\x9F\xBF",
+                                        "\xEE\x80\x80",
+                                        "\xEF\xBF\xBF",
+                                        "\xF0\x90\x80\x80",
+                                        "\xF4\x8F\xBF\xBF" };
+    static const char *const bad[] = { "\x80",
+                                       "\xC0\x80",
+                                       "\xC1\xBF",
+                                       "\xE0\x9F\xBF",
+                                       "\xED\xA0\x80",
+                                       "\xF0\x8F\xBF\xBF",
+                                       "\xF4\x90\x80\x80",
+                                       "\xF5\x80\x80\x80",
+                                       "\xC3",
+                                       "\xE2\x82",
+                                       "\xFF" };
     for (unsigned i = 0; i < sizeof good / sizeof *good; i++)
         assert_int_equal(tpl_utf8_len(good[i], good[i] + strlen(good[i])), (int)strlen(good[i]));
-    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) assert_int_equal(tpl_utf8_len(bad[i], bad[i] + strlen(bad[i])), 0);
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(tpl_utf8_len(bad[i], bad[i] + strlen(bad[i])), 0);
 }
 
 static void keeps_the_end_of_a_long_name(void **state)

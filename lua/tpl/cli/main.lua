@@ -45,6 +45,13 @@ local function wants_json(argv)
   return false
 end
 
+--- Say the place once: messages of the system often begin with it too.
+local function without_place(e)
+  local where = e.where or ""
+  if where ~= "" and e.message:sub(1, #where + 2) == where .. ": " then e.message = e.message:sub(#where + 3) end
+  return e
+end
+
 --- Report an error on stderr and, where the output is JSON, as an envelope. Gives the exit code.
 local function report(ctx, e)
   ctx.out:error(e)
@@ -120,7 +127,7 @@ function M.main(argv, opts)
   end
   local code, e = err.try(run, ctx, name, rest)
   if code then return code end
-  return report(ctx, e)
+  return report(ctx, without_place(e))
 end
 
 return M

@@ -52,7 +52,7 @@ local function norm(a)
     if n <= 3 then
         local x = 0
         for i = n, 1, -1 do x = x * BASE + a[i] end
-        if x <= EXACT then return a.sign * x + 0 end
+        if x < EXACT then return a.sign * x + 0 end
     end
     return setmetatable(a, mt)
 end

@@ -78,7 +78,7 @@ local function split_space(s, max)
     local out, p = {}, text.skip_space(s, 1)
     while p <= #s do
         if #out == max then
-            out[#out + 1] = s:sub(p, text.skip_space_back(s, #s))
+            out[#out + 1] = s:sub(p)
             break
         end
         local q = p
@@ -131,7 +131,7 @@ local function split_space_right(s, max)
         out[#out + 1] = word
         last = last - #word
     end
-    out[#out + 1] = text.strip(s:sub(1, last), nil, true, true)
+    out[#out + 1] = text.strip(s:sub(1, last), nil, false, true)
     return reverse_list(out)
 end
 

@@ -251,12 +251,31 @@ local function gqa_uses(l)
   return util.keys(axes)
 end
 
-local function compile(patterns)
-  local list = {}
-  for pattern, spec in util.pairs(patterns or {}) do
-    list[#list + 1] = { pattern = pattern, matches = util.glob(pattern), spec = spec }
+local function short_of(mark) return mark:match("^blk%.%d+%.(.+)$") or mark end
+
+-- What a glob matches among the marks (by short or full name) or the weights of a model: names, and the dims seen there.
+-- Kept with the trace, because the search for fixes binds many layouts that differ in one entry.
+local function matched(trace, kind, pattern)
+  local key = kind .. " " .. pattern
+  local hit = trace.globs[key]
+  if hit then return hit end
+  hit = { names = {}, dims = {} }
+  local matches = util.glob(pattern)
+  local function take(name, dims)
+    hit.names[name] = true
+    for _, d in ipairs(dims) do hit.dims[d] = true end
   end
-  return list
+  if kind == "at" then
+    for _, full in ipairs(trace.mark_names) do
+      if matches(full) or matches(short_of(full)) then
+        for _, dims in ipairs(trace.mark_dims[short_of(full)]) do take(full, dims) end
+      end
+    end
+  else
+    for _, w in ipairs(trace.weight_list) do if matches(w.name) then take(w.name, w.dims) end end
+  end
+  trace.globs[key] = hit
+  return hit
 end
 
 -- dim -> axes in mesh order, with every name checked. `dims`: dim -> true where it may appear.
@@ -286,65 +305,36 @@ local function resolve_spec(b, split, what, dims)
   return out
 end
 
-local function union(dims_lists)
-  local out = {}
-  for _, dims in ipairs(dims_lists) do for _, d in ipairs(dims) do out[d] = true end end
-  return out
-end
-
--- The longest glob wins; two of one length that both match are refused.
-local function lookup(b, list, what, name, other)
-  local best, tie
-  for _, e in ipairs(list) do
-    if e.matches(name) or other and e.matches(other) then
-      if not best or #e.pattern > #best.pattern then best, tie = e, nil
-      elseif #e.pattern == #best.pattern then tie = e end
+-- Places each name by the longest glob that matches it; two of one length that both match are refused.
+local function place_all(b, kind, entries, names)
+  local list, found = {}, {}
+  for pattern, spec in util.pairs(entries or {}) do
+    local hit, what = matched(b.trace, kind, pattern), ("layout.%s['%s']"):format(kind, pattern)
+    if next(hit.names) == nil then
+      local known = kind == "at" and " (marks: " .. table.concat(util.keys(b.trace.mark_dims), " ") .. ")" or ""
+      refuse(b.where, "%s matches no %s%s", what, kind == "at" and "mark" or "weight", known)
     end
+    if type(spec) == "function" then refuse(b.where, "%s: functions at marks are not in this version", what) end
+    list[#list + 1] = { pattern = pattern, names = hit.names, placed = resolve_spec(b, spec.split, what, hit.dims) }
   end
-  if tie then refuse(b.where, "layout.%s: '%s' and '%s' both match '%s' and are equally long", what, best.pattern, tie.pattern, name) end
-  return best
-end
-
-local function bind_at(b, l)
-  local t = b.trace
-  b.at_list = compile(l.at)
-  for _, e in ipairs(b.at_list) do
-    local dims = {}
-    for _, full in ipairs(t.mark_names) do
-      local short = full:match("^blk%.%d+%.(.+)$") or full
-      if e.matches(short) or e.matches(full) then
-        for _, d in ipairs(t.mark_dims[short]) do dims[#dims + 1] = d end
+  table.sort(list, function(x, y)
+    if #x.pattern ~= #y.pattern then return #x.pattern > #y.pattern end
+    return x.pattern < y.pattern
+  end)
+  for _, name in ipairs(names) do
+    local best
+    for _, e in ipairs(list) do
+      if best and #e.pattern < #best.pattern then break end
+      if e.names[name] then
+        if best then
+          refuse(b.where, "layout.%s: '%s' and '%s' both match '%s' and are equally long", kind, best.pattern, e.pattern, short_of(name))
+        end
+        best = e
       end
     end
-    local what = ("layout.at['%s']"):format(e.pattern)
-    if #dims == 0 then
-      refuse(b.where, "%s matches no mark (marks: %s)", what, table.concat(util.keys(t.mark_dims), " "))
-    end
-    if type(e.spec) == "function" then refuse(b.where, "%s: functions at marks are not in this version", what) end
-    e.placed = resolve_spec(b, e.spec.split, what, union(dims))
+    found[name] = best and best.placed
   end
-  for _, full in ipairs(t.mark_names) do
-    local e = lookup(b, b.at_list, "at", full:match("^blk%.%d+%.(.+)$") or full, full)
-    b.at_found[full] = e and e.placed
-  end
-end
-
-local function bind_weights(b, l)
-  b.weight_patterns = compile(l.weights)
-  for _, e in ipairs(b.weight_patterns) do
-    local dims = {}
-    for _, w in ipairs(b.trace.weight_list) do if e.matches(w.name) then dims[#dims + 1] = w.dims end end
-    local what = ("layout.weights['%s']"):format(e.pattern)
-    if #dims == 0 then refuse(b.where, "%s matches no weight", what) end
-    e.placed = resolve_spec(b, e.spec.split, what, union(dims))
-  end
-  for _, w in ipairs(b.trace.weight_list) do
-    local e = lookup(b, b.weight_patterns, "weights", w.name)
-    b.weight_found[w.name] = e and e.placed
-  end
-  local dims = {}
-  for d in pairs(b.trace.sizes) do dims[d] = true end
-  b.split = resolve_spec(b, l.split or {}, "layout.split", dims)
+  return found
 end
 
 local function check_shares(b, shares)
@@ -392,7 +382,7 @@ function M.bind(layout, trace, mesh, units, opts)
   opts = opts or {}
   local where = M.where(layout) or opts.where
   local l = with_phase(layout, opts.phase)
-  local b = setmetatable({ trace = trace, where = where, gqa = {}, layout = layout, cache = {}, at_found = {}, weight_found = {} }, Bound)
+  local b = setmetatable({ trace = trace, where = where, gqa = {}, layout = layout, cache = {} }, Bound)
   local own = l.mesh and mesh_of.new(l.mesh)
   if own and mesh and own.n ~= mesh.n then
     refuse(where, "layout.mesh %s has %d ranks, the deployment's mesh %s has %d", tostring(own), own.n, tostring(mesh), mesh.n)
@@ -409,8 +399,11 @@ function M.bind(layout, trace, mesh, units, opts)
   b.shares = check_shares(b, opts.shares or l.shares)
   b.map, b.norm_stats = check_map(b, l.map), l.norm_stats or false
   b.input = resolve_spec(b, l.input and l.input.split or {}, "layout.input", { tok = true })
-  bind_weights(b, l)
-  bind_at(b, l)
+  local dims = {}
+  for d in pairs(trace.sizes) do dims[d] = true end
+  b.split = resolve_spec(b, l.split or {}, "layout.split", dims)
+  b.weight_found = place_all(b, "weights", l.weights, util.map(trace.weight_list, function(w) return w.name end))
+  b.at_found = place_all(b, "at", l.at, trace.mark_names)
   return b
 end
 

@@ -12,7 +12,7 @@ local M = {}
 ---@field weights table<string, table>  name -> {name, dims, n_out, kind, layer, uses}
 ---@field weight_list table[]           the same, in order of first use
 ---@field mark_dims table<string, table> short mark name -> list of the dims lists seen there
----@field mark_names string[]           full names, in order
+---@field mark_names string[]           full names, in order, each once
 ---@field sizes table<string, integer>  dim -> size (not tok, out)
 ---@field soft table<string, integer>
 ---@field sections table                embed, head, and 0-based layers: {first, last, entry} into ops; entry = value id
@@ -179,7 +179,11 @@ function Builder:mark(name, x)
   check_value(self, x, "mark")
   local t = self.trace
   local y = emit(self, { kind = "mark", name = name, ins = { x }, dims = x.dims, attrs = {} })
-  t.mark_names[#t.mark_names + 1] = self.scope .. name
+  local full = self.scope .. name
+  if not t.mark_seen[full] then
+    t.mark_seen[full] = true
+    t.mark_names[#t.mark_names + 1] = full
+  end
   t.mark_dims[name] = t.mark_dims[name] or {}
   for _, dims in ipairs(t.mark_dims[name]) do if util.same(dims, x.dims) then return y end end
   table.insert(t.mark_dims[name], x.dims)
@@ -216,7 +220,7 @@ end
 ---@return tpl.Trace
 function M.run(model, config)
   local sizes, soft = read_dims(model, config)
-  local t = { ops = {}, named = {}, n_values = 0, weights = {}, weight_list = {}, mark_dims = {}, mark_names = {}, sizes = sizes, soft = soft,
+  local t = { ops = {}, named = {}, n_values = 0, weights = {}, weight_list = {}, mark_dims = {}, mark_names = {}, mark_seen = {}, globs = {}, sizes = sizes, soft = soft,
     sections = { layers = {} }, n_layer = config.n_layer, config = config, model = model, caller = err.position(2) }
   local m = setmetatable({ trace = t, c = config, config = config, ids = {}, pos = {}, scope = "", layer = -1 }, Builder)
   local x

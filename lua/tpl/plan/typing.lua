@@ -355,7 +355,11 @@ local function walk(st, opts)
   if head == nil then head = last == last_layer end
   local function entry(i) return (sections.layers[i] or sections.head).entry end
   if embed then run(st, sections.embed) else stage_in(st, entry(first)) end
-  for i = first, last do run(st, sections.layers[i]) end
+  for i = first, last do
+    if opts.skim and i == first + 2 and last > i then -- a sketch: the layers between are taken to be like these two
+      st.terms[entry(last)] = st.terms[entry(i)]
+    elseif not (opts.skim and i > first + 2 and i < last) then run(st, sections.layers[i]) end
+  end
   if head then run(st, sections.head) else stage_out(st, entry(last + 1)) end
   st.graph.stage = { first = first, last = last, embed = embed, head = head }
 end
@@ -434,7 +438,10 @@ function M.build(opts)
     return out
   end
   if err.is(out) and opts.fixes ~= false then
+    local sketch = setmetatable({ skim = true }, { __index = opts })
     conflict.explain(out, layout, function(patched)
+      local fits, e = pcall(attempt, sketch, t, units, patched, mesh)
+      if not fits then return fits, e end
       return pcall(attempt, opts, t, units, patched, mesh)
     end)
   end

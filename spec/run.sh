@@ -1,0 +1,150 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Build tpl and run its tests.
+#
+#   sh spec/run.sh [--only PATTERN] [--full | --slice NAME]
+#
+# The core tier: build with warnings as errors, luacheck, the C tests, the Lua specs, the C tests again under sanitizers.
+#   --only PATTERN  only tests whose path or name matches this extended regular expression; leaves the sanitizers out unless it says asan
+#   --slice NAME    one of the long slices (10 minutes each at most) instead of the core tier
+#   --full          the core tier and every slice
+# Every test program is a process of its own and writes TAP, so a crash is one failure and hides no other test. Outputs are kept in
+# build/test-log/. The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+slices="" # names; each has a function slice_NAME below
+
+only=. tier=core sanitize=yes
+usage() { printf 'usage: sh spec/run.sh [--only PATTERN] [--full | --slice NAME]   slices: %s\n' "${slices:-none yet}" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --only) [ $# -ge 2 ] || usage; only=$2; shift; case $only in *asan*) ;; *) sanitize=no ;; esac ;;
+    --full) tier=full ;;
+    --slice) [ $# -ge 2 ] || usage; tier=$2; shift; case " $slices " in *" $tier "*) ;; *) usage ;; esac ;;
+    --list-slices) printf '%s\n' "$slices"; exit 0 ;;
+    *) usage ;;
+  esac
+  shift
+done
+
+log=build/test-log
+passed=0 failed=0 skipped=0 started=$(date +%s)
+now() { date +%s; }
+chapter() { printf '\n== %s (%d s)\n' "$1" $(($(now) - started)); }
+
+# Counts one TAP file. Prints the reasons of skips, and everything that is not plain success.
+#   tally NAME FILE STATUS SECONDS
+tally() {
+  counts=$(awk '
+    /^not ok / && !/# SKIP/ { bad++; next }
+    /^(not )?ok .*# SKIP/ { skip++; next } # cmocka writes a skipped test as "not ok N # SKIP"
+    /^ok / { good++ }
+    END { printf "%d %d %d", good, bad, skip }' "$2")
+  # shellcheck disable=SC2086
+  set -- "$1" "$2" "$3" "$4" $counts
+  bad=$6 note=
+  if [ "$3" -ne 0 ] && [ "$bad" -eq 0 ]; then
+    bad=1 note=", ended with status $3"
+    [ "$3" -ne 124 ] || note=", stopped after $limit s"
+  elif [ $(($5 + $6 + $7)) -eq 0 ]; then
+    bad=1 note=", ran no test"
+  fi
+  printf '%-50s %4d passed, %d failed, %d skipped (%d s%s)\n' "$1" "$5" "$bad" "$7" "$4" "$note"
+  sed -n 's/^\(not \)\{0,1\}ok [0-9]*.*# SKIP */    skipped: /p' "$2" | sort | uniq -c | sed 's/^ *1 /  /; s/^ *\([0-9][0-9]*\) */  \1 x /'
+  [ "$bad" -eq 0 ] || { printf '%s\n' "$1$note" >>$log/failed; tail -n +1 "$2" | grep -v '^ok ' | head -n 200 | sed 's/^/    /'; }
+  passed=$((passed + $5)) failed=$((failed + bad)) skipped=$((skipped + $7))
+}
+
+# Runs one test program that writes TAP.
+#   test_program NAME COMMAND...
+limit=300
+test_program() {
+  name=$1
+  shift
+  printf '%s\n' "$name" | grep -Eq -- "$only" || return 0
+  file=$log/$(printf '%s' "$name" | tr '/ ' '__').tap
+  begin=$(now)
+  timeout -k 5 $limit "$@" >"$file" 2>&1 </dev/null
+  tally "$name" "$file" $? $(($(now) - begin))
+}
+
+# Runs something that has no TAP of its own as one test.
+#   one NAME COMMAND...
+one() {
+  name=$1
+  shift
+  printf '%s\n' "$name" | grep -Eq -- "$only" || return 0
+  file=$log/$(printf '%s' "$name" | tr '/ ' '__').tap
+  begin=$(now)
+  if "$@" >"$file.out" 2>&1 </dev/null; then echo "ok 1 - $name" >"$file"
+  else { echo "not ok 1 - $name"; sed 's/^/# /' "$file.out"; } >"$file"
+  fi
+  tally "$name" "$file" 0 $(($(now) - begin))
+}
+
+c_tests() { # BUILD-FOLDER LABEL
+  for source in spec/c/*_test.c; do
+    test=$(basename "$source" .c)
+    test_program "$2 $test" env CMOCKA_MESSAGE_OUTPUT=TAP "$1/spec/c/$test"
+  done
+}
+
+lua_specs() { # FOLDER...
+  find "$@" -name '*_spec.lua' | sort >$log/specs
+  while read -r spec; do
+    test_program "$spec" busted -o TAP "$spec"
+  done <$log/specs
+}
+
+build_sanitized() {
+  cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DTPL_SANITIZE=address,undefined -DTPL_TESTS=ON &&
+    ninja -C build-asan --quiet spec/c/all tpl
+}
+
+sanitized() {
+  one "asan build" build_sanitized
+  export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
+  c_tests build-asan asan
+  unset ASAN_OPTIONS UBSAN_OPTIONS
+}
+
+finish() {
+  printf '\n'
+  [ ! -s $log/failed ] || { echo "failed:"; sed 's/^/  /' $log/failed; }
+  printf 'time: %d s\n%d passed, %d failed, %d skipped\n' $(($(now) - started)) $passed $failed $skipped
+  [ $failed -eq 0 ]
+  exit
+}
+
+mkdir -p $log
+rm -f $log/* 2>/dev/null
+: >$log/failed
+
+chapter "set up and build"
+if ! sh spec/setup.sh --tests; then
+  echo "set up and build" >>$log/failed
+  failed=1
+  finish
+fi
+# What needs the real model says so and skips when it cannot be had.
+sh examples/fetch_smollm2.sh >/dev/null || echo "the quickstart model could not be fetched: the tests that need it will skip"
+
+if [ $tier = core ] || [ $tier = full ]; then
+  chapter "luacheck"
+  one luacheck luacheck --quiet --no-color .
+  chapter "C tests"
+  c_tests build c
+  chapter "Lua specs"
+  lua_specs spec
+  if [ $sanitize = yes ]; then
+    chapter "C tests under sanitizers"
+    sanitized
+  fi
+fi
+case $tier in
+  core) ;;
+  full) for slice in $slices; do chapter "slice $slice"; "slice_$slice"; done ;;
+  *) chapter "slice $tier"; "slice_$tier" ;;
+esac
+finish
