@@ -55,7 +55,9 @@ local function is_even(counts)
   return true
 end
 
-local words = { kvh = "KV heads", grp = "query heads of a KV head", hd = "head elements", ffn = "FFN columns", vocab = "ids", embd = "hidden elements" }
+local words = {
+  kvh = "KV heads", grp = "query heads of a KV head", hd = "head elements", ffn = "FFN columns", vocab = "ids", embd = "hidden elements",
+}
 
 -- The coarsest unit at whose multiples all cuts of a dim fall, out of soft, soft/2 .. hard.
 local function unit_of(cut, hard, soft, size)
@@ -84,7 +86,8 @@ local function cut_lines(graph)
       seen[key] = true
       local line = ("  %s over %s: %s of %d %s"):format(cut.dim, concat(cut.axes, "+"), concat(counts, "/"), size, words[cut.dim] or "")
       if cut.dim == "kvh" and (graph.sizes.grp or 1) > 1 then
-        line = line .. (", so %s of %d heads"):format(concat(util.map(counts, function(c) return c * graph.sizes.grp end), "/"), size * graph.sizes.grp)
+        local heads = util.map(counts, function(c) return c * graph.sizes.grp end)
+        line = line .. (", so %s of %d heads"):format(concat(heads, "/"), size * graph.sizes.grp)
       end
       out[#out + 1] = (line:gsub("%s+$", ""))
       if hard > 1 then out[#out + 1] = ("    cut in units of %d: a quantisation block stays on one rank"):format(hard) end

@@ -9,7 +9,7 @@ local M = {}
 -- A soft unit is kept while no rank gets more than this above what hard units alone would give it (layout.md 2.3).
 local SLACK = 1 / 8
 
-local floor, concat = math.floor, table.concat
+local floor, ceil, concat = math.floor, math.ceil, table.concat
 
 local function gcd(a, b)
   while b ~= 0 do a, b = b, a % b end
@@ -25,19 +25,8 @@ function M.count(ranges)
   return n
 end
 
--- The ranges, split at every multiple of `unit`; the last one of the dim may be short.
-local function chop(ranges, unit)
-  local out = {}
-  for _, r in ipairs(ranges) do
-    local at, stop = r[1], r[1] + r[2]
-    while at < stop do
-      local next_cut = math.min(stop, at - at % unit + unit)
-      out[#out + 1] = { at, next_cut - at }
-      at = next_cut
-    end
-  end
-  return out
-end
+-- How many units, cut at the multiples of `unit`, lie in first..stop; the first and the last may be short.
+local function units_in(first, stop, unit) return ceil(stop / unit) - floor(first / unit) end
 
 --- Share k whole things among n by largest remainder; the lower index wins a tie.
 ---@param k integer
@@ -60,16 +49,27 @@ function M.apportion(k, n, shares)
   return got
 end
 
--- Hands the units out in order, joining neighbours.
+-- Hands the units out in order; what is adjacent stays one range.
 local function deal(ranges, n, unit, shares)
-  local units, out, at = chop(ranges, unit), {}, 0
-  for i, want in ipairs(M.apportion(#units, n, shares)) do
+  local total = 0
+  for _, r in ipairs(ranges) do total = total + units_in(r[1], r[1] + r[2], unit) end
+  local out, i = {}, 1
+  local at = ranges[1] and ranges[1][1]
+  for piece, want in ipairs(M.apportion(total, n, shares)) do
     local mine = {}
-    for j = at + 1, at + want do
-      local last, u = mine[#mine], units[j]
-      if last and last[1] + last[2] == u[1] then last[2] = last[2] + u[2] else mine[#mine + 1] = { u[1], u[2] } end
+    while want > 0 do
+      local stop = ranges[i][1] + ranges[i][2]
+      local take = math.min(want, units_in(at, stop, unit))
+      local upto = math.min(stop, (floor(at / unit) + take) * unit)
+      local last = mine[#mine]
+      if last and last[1] + last[2] == at then last[2] = last[2] + upto - at else mine[#mine + 1] = { at, upto - at } end
+      want, at = want - take, upto
+      if at == stop and ranges[i + 1] then
+        i = i + 1
+        at = ranges[i][1]
+      end
     end
-    out[i], at = mine, at + want
+    out[piece] = mine
   end
   return out
 end

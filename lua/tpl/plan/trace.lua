@@ -220,8 +220,11 @@ end
 ---@return tpl.Trace
 function M.run(model, config)
   local sizes, soft = read_dims(model, config)
-  local t = { ops = {}, named = {}, n_values = 0, weights = {}, weight_list = {}, mark_dims = {}, mark_names = {}, mark_seen = {}, globs = {}, sizes = sizes, soft = soft,
-    sections = { layers = {} }, n_layer = config.n_layer, config = config, model = model, caller = err.position(2) }
+  local t = {
+    ops = {}, named = {}, n_values = 0, weights = {}, weight_list = {}, mark_dims = {}, mark_names = {}, mark_seen = {}, globs = {},
+    sizes = sizes, soft = soft, sections = { layers = {} }, n_layer = config.n_layer, config = config, model = model,
+    caller = err.position(2),
+  }
   local m = setmetatable({ trace = t, c = config, config = config, ids = {}, pos = {}, scope = "", layer = -1 }, Builder)
   local x
   t.sections.embed, x = section(m, "", -1, function() return m:mark("embed.out", model.embed(m, m.ids)) end)

@@ -275,7 +275,8 @@ function handlers.attend(st, op)
 end
 
 function handlers.embed(st, op)
-  local ids = { dims = { "tok" }, name = "ids", marks = {}, pl = op.attrs.ids == "tok" and to_pl(st, st.bound.input, { "tok" }, "input", "ids") or {} }
+  local spec = op.attrs.ids == "tok" and st.bound.input or {} -- positions are known on every rank
+  local ids = { dims = { "tok" }, name = "ids", marks = {}, pl = to_pl(st, spec, { "tok" }, "input", "ids") }
   check_cuts(st, ids.dims, ids.pl)
   local terms = { ids, weight_term(st, op.weight) }
   local y = result(st, op, (derive(st, op, terms)), terms)
@@ -338,7 +339,8 @@ end
 -- The last activation leaves whole on every rank, so the next stage's mesh does not matter here.
 local function stage_out(st, id)
   st.mark_short, st.mark_full = "stage.out", "stage.out"
-  local op = { kind = "mark", name = "stage.out", short = "stage.out", scope = "", layer = -1, index = math.huge, src = st.current and st.current.src }
+  local op = { kind = "mark", name = "stage.out", short = "stage.out", scope = "", layer = -1, index = math.huge,
+    src = st.current and st.current.src }
   st.current = op
   local x = reshard.to(st, st.terms[id], {}, "stage.out", op)
   st:emit { kind = "output", name = "stage.out", ins = { x.value }, outs = {} }
