@@ -105,7 +105,7 @@ typedef enum tpl_sampler_step {
 } tpl_sampler_step;
 
 /* `tpl sample`: applies the steps in this order (a neutral parameter does nothing) and lists what is left, best first, equal logits by
- * id, with its probabilities. ids and probs hold s->n. Returns how many are left. The temperature 0 of p means: no such step. */
+ * id, with its probabilities. ids and probs hold s->n. Returns how many are left. A temperature below 1e-5 leaves the best token only. */
 int64_t tpl_sampler_apply(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, const uint8_t *order, int n_order, int32_t *ids,
                           double *probs);
 

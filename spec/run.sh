@@ -130,7 +130,7 @@ fi
 # What needs the real model says so and skips when it cannot be had.
 sh examples/fetch_smollm2.sh >/dev/null || echo "the quickstart model could not be fetched: the tests that need it will skip"
 
-if [ $tier = core ] || [ $tier = full ]; then
+if [ "$tier" = core ] || [ "$tier" = full ]; then
   chapter "luacheck"
   one luacheck luacheck --quiet --no-color .
   chapter "C tests"

@@ -32,6 +32,7 @@ typedef struct tpl_tapped {
     int rank, stage, op, i_out;
     const char *op_name, *value_name; /* borrowed from the program */
     int64_t rows, cols, step;
+    int64_t real_rows;                /* of the whole value, padding left out */
     float data[];
 } tpl_tapped;
 

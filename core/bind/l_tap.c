@@ -31,7 +31,7 @@ static void on_tap(void *ctx, int rank, const tpl_program *p, int op, int i_out,
     pthread_mutex_lock(&b->tap_lock);
     if (t) {
         *t = (tpl_tapped){ .rank = rank, .stage = p->stage, .op = op, .i_out = i_out, .op_name = p->ops[op].name, .value_name = name, .rows = rows,
-                           .cols = view->cols, .step = (int64_t)step->id };
+                           .cols = view->cols, .step = (int64_t)step->id, .real_rows = view->sym == TPL_SYM_TOK ? step->n_tok : step->n_out };
         memcpy(t->data, view->data, (size_t)rows * (size_t)view->cols * sizeof(float));
         *b->last_tap = t;
         b->last_tap = &t->next;
@@ -60,9 +60,9 @@ int tpl_engine_tap_end(lua_State *L)
     int i = 0;
     for (tpl_tapped *t = b->taps; t; t = t->next) {
         lua_createtable(L, 0, 10);
-        const char *const keys[] = { "rank", "stage", "op", "i_out", "rows", "cols", "step" };
-        const double numbers[] = { t->rank, t->stage, t->op, t->i_out, (double)t->rows, (double)t->cols, (double)t->step };
-        for (int k = 0; k < 7; k++) {
+        const char *const keys[] = { "rank", "stage", "op", "i_out", "rows", "cols", "step", "real_rows" };
+        const double numbers[] = { t->rank, t->stage, t->op, t->i_out, (double)t->rows, (double)t->cols, (double)t->step, (double)t->real_rows };
+        for (int k = 0; k < 8; k++) {
             lua_pushnumber(L, numbers[k]);
             lua_setfield(L, -2, keys[k]);
         }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tpl.core.tokenizer: tokenizers for Lua; lua/tpl/tokenizer.lua finds the files and gives the interface users see. Ids count from 0,
- * the arrays they lie in from 1. A tokenizer box may be used by the state's owner thread only, though the C object is shareable.
+ * tpl.core.tokenizer: tokenizers for Lua; lua/tpl/tokenizer.lua finds the files and gives the interface
+ * users see. Ids count from 0, the arrays they lie in from 1. A tokenizer box may be used by the state's
+ * owner thread only, though the C object is shareable.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,9 @@ static const luaL_Reg detok_methods[];
 static const tpl_class tokenizer_class = { "tpl.tokenizer", close_tokenizer, tokenizer_methods };
 static const tpl_class detok_class = { "tpl.detok", close_detok, detok_methods };
 
-static tpl_tokenizer *self(lua_State *L)
-{
-    return tpl_box_get(L, 1, &tokenizer_class);
-}
+static tpl_tokenizer *self(lua_State *L) { return tpl_box_get(L, 1, &tokenizer_class); }
 
-/* -- Making ---------------------------------------------------------------------------------------------------------------------- */
+/* -- Making ----------------------------------------------------------------------------------- */
 
 static int from_json(lua_State *L)
 {
@@ -42,7 +40,8 @@ static int64_t read_id(const tpl_checkpoint *cp, const char *key)
 {
     int64_t id = -1;
     const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
-    if (kv && (!tpl_kv_i64(kv, 0, &id) || id < 0)) id = INT64_MAX; /* present, but no id: the range check refuses it */
+    if (kv && (!tpl_kv_i64(kv, 0, &id) || id < 0))
+        id = INT64_MAX; /* present, but no id: the range check refuses it */
     return id;
 }
 
@@ -66,7 +65,8 @@ static const tpl_str *read_strings(lua_State *L, const tpl_checkpoint *cp, const
 {
     const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
     *n = 0;
-    if (!kv || !kv->is_array || kv->type != TPL_KV_STR || kv->n > SIZE_MAX / sizeof(tpl_str)) return NULL;
+    if (!kv || !kv->is_array || kv->type != TPL_KV_STR || kv->n > SIZE_MAX / sizeof(tpl_str))
+        return NULL;
     tpl_str *s = lua_newuserdata(L, (size_t)kv->n * sizeof *s + 1);
     if (!tpl_kv_strings(kv, s)) return NULL;
     *n = (size_t)kv->n;
@@ -81,7 +81,8 @@ static const int32_t *read_types(lua_State *L, const tpl_checkpoint *cp, size_t 
     int32_t *types = lua_newuserdata(L, (size_t)kv->n * sizeof *types + 1);
     for (uint64_t i = 0; i < kv->n; i++) {
         int64_t v;
-        types[i] = tpl_kv_i64(kv, i, &v) && v >= 0 && v < 100 ? (int32_t)v : 0; /* 0 is refused by name later */
+        types[i] =
+            tpl_kv_i64(kv, i, &v) && v >= 0 && v < 100 ? (int32_t)v : 0; /* 0 is refused by name later */
     }
     *n = (size_t)kv->n;
     return types;
@@ -115,7 +116,8 @@ static int no_vocab(lua_State *L, const char *where)
 static int from_checkpoint(lua_State *L)
 {
     const tpl_checkpoint *cp = tpl_box_get(L, 1, &tpl_checkpoint_class);
-    const char *where = luaL_optstring(L, 2, tpl_checkpoint_n_files(cp) ? tpl_checkpoint_file(cp, 0).path : "checkpoint");
+    const char *where = luaL_optstring(
+        L, 2, tpl_checkpoint_n_files(cp) ? tpl_checkpoint_file(cp, 0).path : "checkpoint");
     tpl_vocab_source s = TPL_VOCAB_SOURCE_NONE;
     tpl_err err = { 0 };
     tpl_tokenizer *t;
@@ -142,7 +144,7 @@ static int from_checkpoint(lua_State *L)
     return 1;
 }
 
-/* -- Configuring -------------------------------------------------------------------------------------------------------------------- */
+/* -- Configuring ------------------------------------------------------------------------------ */
 
 static tpl_str opt_str(lua_State *L, int index, const char *key)
 {
@@ -169,7 +171,8 @@ static int tokenizer_configure(lua_State *L)
     tpl_err err = { 0 };
     luaL_checktype(L, 2, LUA_TTABLE);
     tpl_check_options(L, 2, config_names);
-    tpl_tokenizer_config c = { .add_bos = opt_flag(L, 2, "add_bos"), .add_eos = opt_flag(L, 2, "add_eos") };
+    tpl_tokenizer_config c = { .add_bos = opt_flag(L, 2, "add_bos"),
+                               .add_eos = opt_flag(L, 2, "add_eos") };
     c.bos_token = opt_str(L, 2, "bos_token");
     c.eos_token = opt_str(L, 2, "eos_token");
     if (tpl_tokenizer_configure(t, &c, &err)) return tpl_push_err(L, &err);
@@ -181,12 +184,13 @@ static int tokenizer_configure(lua_State *L)
 static int tokenizer_add_eog(lua_State *L)
 {
     tpl_err err = { 0 };
-    if (tpl_tokenizer_add_eog(self(L), (int64_t)luaL_checknumber(L, 2), &err)) return tpl_push_err(L, &err);
+    if (tpl_tokenizer_add_eog(self(L), (int64_t)luaL_checknumber(L, 2), &err))
+        return tpl_push_err(L, &err);
     lua_pushboolean(L, 1);
     return 1;
 }
 
-/* -- Facts ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- Facts ------------------------------------------------------------------------------------ */
 
 /* An id from Lua; anything that is none becomes -1, which has no token. */
 static int32_t check_id(lua_State *L, int index)
@@ -244,7 +248,7 @@ static int tokenizer_find(lua_State *L)
     return push_id(L, tpl_tokenizer_find(self(L), s, len));
 }
 
-/* -- Encoding --------------------------------------------------------------------------------------------------------------------------- */
+/* -- Encoding --------------------------------------------------------------------------------- */
 
 static int push_ids(lua_State *L, const int32_t *ids, size_t n)
 {
@@ -262,7 +266,8 @@ static int tokenizer_encode(lua_State *L)
     const tpl_tokenizer *t = self(L);
     size_t len, n, cap;
     const char *text = luaL_checklstring(L, 2, &len);
-    unsigned flags = (lua_toboolean(L, 3) ? TPL_ENCODE_SPECIAL : 0) | (lua_toboolean(L, 4) ? TPL_ENCODE_BOS : 0);
+    unsigned flags =
+        (lua_toboolean(L, 3) ? TPL_ENCODE_SPECIAL : 0) | (lua_toboolean(L, 4) ? TPL_ENCODE_BOS : 0);
     tpl_err err = { 0 };
     cap = len / 2 + 64; /* nearly always enough: languages take two bytes a token and more */
     int32_t *ids = lua_newuserdata(L, cap * sizeof *ids);
@@ -275,7 +280,7 @@ static int tokenizer_encode(lua_State *L)
     return push_ids(L, ids, n);
 }
 
-/* -- Decoding --------------------------------------------------------------------------------------------------------------------------- */
+/* -- Decoding --------------------------------------------------------------------------------- */
 
 /* stream(skip_special [, n_prompt]) -> detok */
 static int tokenizer_stream(lua_State *L)
@@ -324,19 +329,31 @@ static int detok_flush(lua_State *L)
     return 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --------------------------------------------------------------------------------------------- */
 
 static const luaL_Reg tokenizer_methods[] = {
-    { "configure", tokenizer_configure }, { "add_eog", tokenizer_add_eog },   { "n_vocab", tokenizer_n_vocab },
-    { "bos", tokenizer_bos },             { "eos", tokenizer_eos },           { "adds_bos", tokenizer_adds_bos },
-    { "is_eog", tokenizer_is_eog },       { "is_special", tokenizer_is_special }, { "token", tokenizer_token },
-    { "find", tokenizer_find },           { "encode", tokenizer_encode },     { "stream", tokenizer_stream },
+    { "configure", tokenizer_configure },
+    { "add_eog", tokenizer_add_eog },
+    { "n_vocab", tokenizer_n_vocab },
+    { "bos", tokenizer_bos },
+    { "eos", tokenizer_eos },
+    { "adds_bos", tokenizer_adds_bos },
+    { "is_eog", tokenizer_is_eog },
+    { "is_special", tokenizer_is_special },
+    { "token", tokenizer_token },
+    { "find", tokenizer_find },
+    { "encode", tokenizer_encode },
+    { "stream", tokenizer_stream },
     { NULL, NULL },
 };
 
-static const luaL_Reg detok_methods[] = { { "push", detok_push }, { "flush", detok_flush }, { NULL, NULL } };
+static const luaL_Reg detok_methods[] = { { "push", detok_push },
+                                          { "flush", detok_flush },
+                                          { NULL, NULL } };
 
-static const luaL_Reg functions[] = { { "from_json", from_json }, { "from_checkpoint", from_checkpoint }, { NULL, NULL } };
+static const luaL_Reg functions[] = { { "from_json", from_json },
+                                      { "from_checkpoint", from_checkpoint },
+                                      { NULL, NULL } };
 
 int tpl_open_tokenizer(lua_State *L);
 

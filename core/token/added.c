@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/ck.h"
+#include "token/buf.h"
 #include "token/unicode.h"
 #include "token/utf8.h"
 
@@ -39,11 +39,8 @@ static bool grow_edges(tpl_added *set)
 static uint32_t new_node(tpl_added *set)
 {
     if (set->n_nodes == set->node_cap) {
-        uint32_t cap = set->node_cap ? set->node_cap * 2 : 64;
-        int32_t *ends = cap ? realloc(set->ends, cap * sizeof *ends) : NULL;
-        if (!ends) return 0;
-        set->ends = ends;
-        set->node_cap = cap;
+        if (!tpl_grow((void **)&set->ends, &set->node_cap, (size_t)set->n_nodes + 64, sizeof *set->ends))
+            return 0;
     }
     set->ends[set->n_nodes] = -1;
     return set->n_nodes++;
@@ -63,23 +60,18 @@ static uint32_t child(tpl_added *set, uint32_t node, uint8_t byte)
 
 static bool push_token(tpl_added *set, tpl_added_token token)
 {
-    if (set->n == set->n_cap) {
-        size_t cap = set->n_cap ? set->n_cap * 2 : 64;
-        uint64_t bytes;
-        tpl_added_token *t = ck_mul(cap, sizeof *t, &bytes) ? realloc(set->tokens, bytes) : NULL;
-        if (!t) return false;
-        set->tokens = t;
-        set->n_cap = cap;
-    }
+    if (!tpl_grow((void **)&set->tokens, &set->n_cap, set->n + 1, sizeof *set->tokens)) return false;
     set->tokens[set->n++] = token;
     return true;
 }
 
-tpl_status tpl_added_add(tpl_added *set, tpl_str spelling, tpl_added_token token, const char *where, tpl_err *err)
+tpl_status tpl_added_add(tpl_added *set, tpl_str spelling, tpl_added_token token, const char *where,
+                         tpl_err *err)
 {
     uint32_t node = 0;
     bool ok = spelling.len && push_token(set, token);
-    if (!spelling.len) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "added token %d is empty", token.id);
+    if (!spelling.len)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "added token %d is empty", token.id);
     if (ok && !set->n_nodes) { /* the root, node 0 */
         new_node(set);
         ok = set->n_nodes == 1;
@@ -90,7 +82,8 @@ tpl_status tpl_added_add(tpl_added *set, tpl_str spelling, tpl_added_token token
     }
     if (!ok) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for added tokens");
     set->first[(uint8_t)spelling.s[0]] = true;
-    if (set->ends[node] < 0) set->ends[node] = (int32_t)(set->n - 1); /* of equal spellings the first counts */
+    if (set->ends[node] < 0)
+        set->ends[node] = (int32_t)(set->n - 1); /* of equal spellings the first counts */
     return TPL_OK;
 }
 
@@ -102,7 +95,7 @@ void tpl_added_free(tpl_added *set)
     *set = (tpl_added){ 0 };
 }
 
-/* -- Matching ---------------------------------------------------------------------------------------------------------------- */
+/* -- Matching --------------------------------------------------------------------------------- */
 
 /* The longest token at pos; its end in *end. */
 static const tpl_added_token *longest(const tpl_added *set, tpl_str text, size_t pos, size_t *end)
@@ -147,12 +140,14 @@ static size_t spaces_after(tpl_str text, size_t pos)
     return pos;
 }
 
-bool tpl_added_next(const tpl_added *set, tpl_str text, bool special, size_t *scan, size_t done, tpl_added_match *m)
+bool tpl_added_next(const tpl_added *set, tpl_str text, bool special, size_t *scan, size_t done,
+                    tpl_added_match *m)
 {
     size_t pos = *scan, end = 0;
     if (!set->n) return false;
     while (pos < text.len) {
-        const tpl_added_token *t = set->first[(uint8_t)text.s[pos]] ? longest(set, text, pos, &end) : NULL;
+        const tpl_added_token *t =
+            set->first[(uint8_t)text.s[pos]] ? longest(set, text, pos, &end) : NULL;
         if (!t) {
             pos++;
             continue;
@@ -161,7 +156,8 @@ bool tpl_added_next(const tpl_added *set, tpl_str text, bool special, size_t *sc
         pos = end; /* a match that is not wanted is passed over whole, as in Hugging Face tokenizers */
         if ((t->special && !special) || (t->single_word && !stands_alone(text, start, end))) continue;
         *scan = pos;
-        *m = (tpl_added_match){ t->lstrip ? spaces_before(text, start, done) : start, t->rstrip ? spaces_after(text, end) : end, t };
+        *m = (tpl_added_match){ t->lstrip ? spaces_before(text, start, done) : start,
+                                t->rstrip ? spaces_after(text, end) : end, t };
         return true;
     }
     *scan = pos;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merging. A piece of up to SHORT_MAX symbols (nearly every word) is merged in place by looking for the lowest rank again and again: for
- * so few that beats any structure. A longer one becomes a doubly linked list with a heap of candidates keyed (rank, position); an entry
- * is stale when its symbol is gone or its pair has another rank by now, which is found out when it is popped. Every merge removes a
- * symbol and adds at most two entries, so n symbols cost O(n log n), and there is no recursion.
+ * Merging. A piece of up to SHORT_MAX symbols (nearly every word) is merged in place by looking for the
+ * lowest rank again and again: for so few that beats any structure. A longer one becomes a doubly linked
+ * list with a queue of candidates keyed (rank, position); an entry is stale when its symbol is gone or
+ * its pair has another rank by now, which is found out when it is popped. Every merge removes a symbol
+ * and adds at most two entries, so n symbols cost O(n log n), and there is no recursion.
  */
 #include "token/bpe.h"
 
@@ -53,13 +54,14 @@ typedef struct work {
     tpl_buf spelt;
 } work;
 
-/* -- Pairs ------------------------------------------------------------------------------------------------------------------- */
+/* -- Pairs ------------------------------------------------------------------------------------ */
 
 static uint32_t pair_slot(const tpl_bpe *b, int32_t left, int32_t right)
 {
     uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
     uint32_t i = (uint32_t)(h >> 32 ^ h >> 15) & b->pair_mask;
-    while (b->pairs[i].left >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right)) i = (i + 1) & b->pair_mask;
+    while (b->pairs[i].left >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right))
+        i = (i + 1) & b->pair_mask;
     return i;
 }
 
@@ -71,7 +73,7 @@ static inline uint32_t rank_of(const tpl_bpe *b, int32_t left, int32_t right, in
     return p->left >= 0 ? p->rank : NO_RANK;
 }
 
-/* -- Symbols ----------------------------------------------------------------------------------------------------------------- */
+/* -- Symbols ---------------------------------------------------------------------------------- */
 
 typedef struct symbols {
     int32_t *ids;
@@ -86,7 +88,8 @@ static void put_symbol(const tpl_bpe *b, symbols *s, int32_t id)
     s->ids[s->n++] = id;
 }
 
-/* A character without a token. Without an unknown token it vanishes before merging, so that its neighbours may merge. */
+/* A character without a token. Without an unknown token it vanishes before merging, so that its
+ * neighbours may merge. */
 static void put_unknown(const tpl_bpe *b, symbols *s)
 {
     if (b->o.unk_id < 0) return;
@@ -98,7 +101,8 @@ static bool put_bytes(const tpl_bpe *b, symbols *s, const char *c, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (b->byte_id[(uint8_t)c[i]] < 0) return false;
-    /* an unknown token that is pending stays so and comes behind the bytes, as in Hugging Face tokenizers */
+    /* an unknown token that is pending stays so and comes behind the bytes, as in Hugging Face
+     * tokenizers */
     for (size_t i = 0; i < len; i++) s->ids[s->n++] = b->byte_id[(uint8_t)c[i]];
     return true;
 }
@@ -110,7 +114,8 @@ static void put_chars(const tpl_bpe *b, symbols *s, tpl_str piece)
         tpl_utf8_next(piece.s, &pos);
         int32_t id = tpl_vocab_find_model(b->o.vocab, piece.s + start, pos - start);
         if (id >= 0) put_symbol(b, s, id);
-        else if (!b->o.byte_fallback || !put_bytes(b, s, piece.s + start, pos - start)) put_unknown(b, s);
+        else if (!b->o.byte_fallback || !put_bytes(b, s, piece.s + start, pos - start))
+            put_unknown(b, s);
     }
 }
 
@@ -129,7 +134,7 @@ static size_t symbols_of(const tpl_bpe *b, tpl_str piece, int32_t *ids)
     return s.n;
 }
 
-/* -- Merging few symbols ------------------------------------------------------------------------------------------------------ */
+/* -- Merging few symbols ---------------------------------------------------------------------- */
 
 static size_t merge_short(const tpl_bpe *b, int32_t *ids, size_t n)
 {
@@ -154,7 +159,7 @@ static size_t merge_short(const tpl_bpe *b, int32_t *ids, size_t n)
     return n;
 }
 
-/* -- Merging many ------------------------------------------------------------------------------------------------------------- */
+/* -- Merging many ----------------------------------------------------------------------------- */
 
 /* Ranks the pair that begins at node i; true when it merges. */
 static bool rank_node(const tpl_bpe *b, node *nodes, int32_t i)
@@ -167,14 +172,16 @@ static bool rank_node(const tpl_bpe *b, node *nodes, int32_t i)
 /* Queues the pair that begins at node i, if it merges. */
 static void push_node(const tpl_bpe *b, work *w, int32_t i)
 {
-    if (i >= 0 && rank_node(b, w->nodes, i)) tpl_merge_queue_push(&w->queue, w->nodes[i].rank, (uint32_t)i);
+    if (i >= 0 && rank_node(b, w->nodes, i))
+        tpl_merge_queue_push(&w->queue, w->nodes[i].rank, (uint32_t)i);
 }
 
 static void build_list(const tpl_bpe *b, work *w, size_t n)
 {
     node *nodes = w->nodes;
     for (size_t i = 0; i < n; i++)
-        nodes[i] = (node){ .id = w->ids[i], .prev = (int32_t)i - 1, .next = i + 1 < n ? (int32_t)i + 1 : -1 };
+        nodes[i] =
+            (node){ .id = w->ids[i], .prev = (int32_t)i - 1, .next = i + 1 < n ? (int32_t)i + 1 : -1 };
     for (size_t i = 0; i < n; i++) push_node(b, w, (int32_t)i);
 }
 
@@ -203,7 +210,7 @@ static size_t merge_long(const tpl_bpe *b, work *w, size_t n)
     return n_out;
 }
 
-/* -- The model ---------------------------------------------------------------------------------------------------------------- */
+/* -- The model -------------------------------------------------------------------------------- */
 
 /* The token that a whole piece is, or -1. */
 static int32_t whole(const tpl_bpe *b, tpl_str piece, work *w)
@@ -219,22 +226,26 @@ static int32_t whole(const tpl_bpe *b, tpl_str piece, work *w)
     return tpl_vocab_find_model(b->o.vocab, w->spelt.s, w->spelt.len);
 }
 
-/* Room for a piece whose symbols are no more than its bytes, plus one. A merge replaces two symbols and leaves two new candidates at
- * most, so that no more than three a symbol are ever queued. */
+/* Room for a piece whose symbols are no more than its bytes, plus one. A merge replaces two symbols and
+ * leaves two new candidates at most, so that no more than three a symbol are ever queued. */
 static bool make_room(const tpl_bpe *b, work *w, size_t n_bytes)
 {
     size_t n = n_bytes + 1;
     if (!tpl_grow((void **)&w->ids, &w->ids_cap, n, sizeof *w->ids)) return false;
     if (n <= SHORT_MAX) return true;
-    return tpl_grow((void **)&w->nodes, &w->nodes_cap, n, sizeof *w->nodes) && tpl_merge_queue_start(&w->queue, n, b->n_ranks);
+    return tpl_grow((void **)&w->nodes, &w->nodes_cap, n, sizeof *w->nodes) &&
+           tpl_merge_queue_start(&w->queue, n, b->n_ranks);
 }
 
 static tpl_status encode(const tpl_model *m, tpl_str piece, void **work_slot, tpl_ids *out, tpl_err *err)
 {
     const tpl_bpe *b = (const tpl_bpe *)m;
     work *w = *work_slot ? *work_slot : (*work_slot = calloc(1, sizeof *w));
-    if (piece.len > PIECE_MAX) return tpl_fail(err, TPL_ERR_ARG, 0, "", "text has a piece of %zu bytes, at most %d", piece.len, PIECE_MAX);
-    if (!w || !make_room(b, w, piece.len)) return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a piece of %zu bytes", piece.len);
+    if (piece.len > PIECE_MAX)
+        return tpl_fail(err, TPL_ERR_ARG, 0, "", "text has a piece of %zu bytes, at most %d", piece.len,
+                        PIECE_MAX);
+    if (!w || !make_room(b, w, piece.len))
+        return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a piece of %zu bytes", piece.len);
     int32_t id = b->o.ignore_merges ? whole(b, piece, w) : -1;
     if (id >= 0) {
         tpl_ids_put(out, id);
@@ -257,30 +268,31 @@ static void work_free(void *p)
     free(w);
 }
 
-static void model_free(tpl_model *m)
-{
-    tpl_bpe_free((tpl_bpe *)m);
-}
+static void model_free(tpl_model *m) { tpl_bpe_free((tpl_bpe *)m); }
 
 static const tpl_model_ops ops = { encode, work_free, model_free };
 
-/* -- Loading ------------------------------------------------------------------------------------------------------------------ */
+/* -- Loading ---------------------------------------------------------------------------------- */
 
 static int32_t find_byte_symbol(const tpl_bpe_options *o, int byte)
 {
     char s[8] = "<0x00>";
-    if (o->byte_level) return tpl_vocab_find_model(o->vocab, s, (size_t)tpl_utf8_put(s, tpl_byte_level_char((uint8_t)byte)));
+    if (o->byte_level)
+        return tpl_vocab_find_model(o->vocab, s,
+                                    (size_t)tpl_utf8_put(s, tpl_byte_level_char((uint8_t)byte)));
     s[3] = "0123456789ABCDEF"[byte >> 4];
     s[4] = "0123456789ABCDEF"[byte & 15];
     return tpl_vocab_find_model(o->vocab, s, 6);
 }
 
-tpl_status tpl_bpe_new(tpl_bpe **out, const tpl_bpe_options *o, size_t n_merges, const char *where, tpl_err *err)
+tpl_status tpl_bpe_new(tpl_bpe **out, const tpl_bpe_options *o, size_t n_merges, const char *where,
+                       tpl_err *err)
 {
     uint64_t n_slots = 16, bytes;
     *out = NULL;
     if (n_merges > (size_t)TPL_VOCAB_MAX * 4)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary has %zu merges, at most %d", n_merges, TPL_VOCAB_MAX * 4);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary has %zu merges, at most %d", n_merges,
+                        TPL_VOCAB_MAX * 4);
     while (n_slots < n_merges + n_merges / 2 + 1) n_slots *= 2;
     tpl_bpe *b = calloc(1, sizeof *b);
     if (b && ck_mul(n_slots, sizeof *b->pairs, &bytes)) b->pairs = malloc(bytes);
@@ -308,32 +320,35 @@ void tpl_bpe_add_ids(tpl_bpe *b, int32_t left, int32_t right, int32_t merged, ui
     if (rank >= b->n_ranks) b->n_ranks = (size_t)rank + 1;
 }
 
-tpl_status tpl_bpe_add(tpl_bpe *b, tpl_str left, tpl_str right, uint32_t rank, const char *where, tpl_err *err)
+tpl_status tpl_bpe_add(tpl_bpe *b, tpl_str left, tpl_str right, uint32_t rank, const char *where,
+                       tpl_err *err)
 {
     char small[256], *both = small;
     const tpl_vocab *v = b->o.vocab;
     int32_t l = tpl_vocab_find(v, left.s, left.len), r = tpl_vocab_find(v, right.s, right.len);
     if (l < 0 || r < 0) {
         tpl_str bad = l < 0 ? left : right;
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u names %s, which is not a token", rank, tpl_show(bad.s, bad.len).s);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u names %s, which is not a token", rank,
+                        tpl_show(bad.s, bad.len).s);
     }
     uint64_t len;
-    if (!ck_add(left.len, right.len, &len)) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u is too long", rank);
-    if (len > sizeof small && !(both = malloc(len))) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for merges");
+    if (!ck_add(left.len, right.len, &len))
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u is too long", rank);
+    if (len > sizeof small && !(both = malloc(len)))
+        return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for merges");
     memcpy(both, left.s, left.len);
     memcpy(both + left.len, right.s, right.len);
     int32_t merged = tpl_vocab_find(v, both, len);
     tpl_shown shown = tpl_show(both, len);
     if (both != small) free(both);
-    if (merged < 0) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u gives %s, which is not a token", rank, shown.s);
+    if (merged < 0)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "merge %u gives %s, which is not a token", rank,
+                        shown.s);
     tpl_bpe_add_ids(b, l, r, merged, rank);
     return TPL_OK;
 }
 
-tpl_model *tpl_bpe_model(tpl_bpe *b)
-{
-    return &b->model;
-}
+tpl_model *tpl_bpe_model(tpl_bpe *b) { return &b->model; }
 
 void tpl_bpe_free(tpl_bpe *b)
 {

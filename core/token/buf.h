@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A growing byte string, for texts that are rewritten on their way to ids and back. Owner thread; zero-initialise, free() with
- * tpl_buf_free. Appending returns false when memory is short and leaves the contents alone.
+ * A growing byte string, for texts that are rewritten on their way to ids and back. Owner thread;
+ * zero-initialise, free() with tpl_buf_free. Appending returns false when memory is short and leaves the
+ * contents alone.
  */
 #ifndef TPL_TOKEN_BUF_H
 #define TPL_TOKEN_BUF_H
@@ -43,7 +44,8 @@ static inline void tpl_buf_free(tpl_buf *b)
     *b = (tpl_buf){ 0 };
 }
 
-/* Makes room for `need` items of a plain array, half as much again; false: no memory, nothing changed. */
+/* Makes room for `need` items of a plain array, half as much again; false: no memory, nothing changed.
+ */
 static inline bool tpl_grow(void **items, size_t *cap, size_t need, size_t item_bytes)
 {
     uint64_t more, bytes;

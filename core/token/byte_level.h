@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The alphabet of byte-level BPE (GPT-2): every byte is written as one printable character. Bytes 33-126, 161-172 and 174-255 are
- * themselves, the other 68 follow in ascending order from U+0100 on. Any thread.
+ * The alphabet of byte-level BPE (GPT-2): every byte is written as one printable character. Bytes
+ * 33-126, 161-172 and 174-255 are themselves, the other 68 follow in ascending order from U+0100 on. Any
+ * thread.
  */
 #ifndef TPL_TOKEN_BYTE_LEVEL_H
 #define TPL_TOKEN_BYTE_LEVEL_H

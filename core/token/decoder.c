@@ -7,10 +7,13 @@
 #include "token/utf8.h"
 #include "token/vocab.h"
 
-tpl_status tpl_decoder_set_replace(tpl_decoder *d, tpl_str from, tpl_str to, const char *where, tpl_err *err)
+tpl_status tpl_decoder_set_replace(tpl_decoder *d, tpl_str from, tpl_str to, const char *where,
+                                   tpl_err *err)
 {
     if (!from.len) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Replace: pattern is empty");
-    if (d->from.len) return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "decoder replaces more than once, which is not supported");
+    if (d->from.len)
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where,
+                        "decoder replaces more than once, which is not supported");
     bool ok = tpl_buf_add(&d->from, from.s, from.len) && tpl_buf_add(&d->to, to.s, to.len);
     return ok ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a decoder");
 }
@@ -21,7 +24,7 @@ void tpl_decoder_free(tpl_decoder *d)
     tpl_buf_free(&d->to);
 }
 
-/* -- tokenizer.json ---------------------------------------------------------------------------------------------------------- */
+/* -- tokenizer.json --------------------------------------------------------------------------- */
 
 static tpl_status add_replace(tpl_decoder *d, const json_t *json, const char *where, tpl_err *err)
 {
@@ -43,8 +46,10 @@ static tpl_status add_strip(tpl_decoder *d, const json_t *json, const char *wher
     TPL_TRY(tpl_part_int(json, "stop", "decoder Strip", &stop, where, err));
     /* at the end of an output nobody knows yet that it is the end: a stream could not do it */
     if (!d->is_fused || stop != 0 || content.len != 1 || (content.s[0] & 0x80))
-        return tpl_part_unknown("decoder", "Strip other than of leading ASCII characters after Fuse", where, err);
-    if (start < 0 || start > 1024) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Strip: start is %lld", (long long)start);
+        return tpl_part_unknown("decoder", "Strip other than of leading ASCII characters after Fuse",
+                                where, err);
+    if (start < 0 || start > 1024)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Strip: start is %lld", (long long)start);
     d->strip = content.s[0];
     d->n_strip = (int)start;
     return TPL_OK;
@@ -63,14 +68,16 @@ static tpl_status add_metaspace(tpl_decoder *d, const json_t *json, const char *
 
 static tpl_status add(tpl_decoder *d, const json_t *json, int depth, const char *where, tpl_err *err);
 
-static tpl_status add_sequence(tpl_decoder *d, const json_t *json, int depth, const char *where, tpl_err *err)
+static tpl_status add_sequence(tpl_decoder *d, const json_t *json, int depth, const char *where,
+                               tpl_err *err)
 {
     const json_t *list = json_object_get(json, "decoders");
     size_t i;
     const json_t *item;
-    if (!json_is_array(list)) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Sequence: 'decoders' is not an array");
+    if (!json_is_array(list))
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Sequence: 'decoders' is not an array");
     if (depth >= TPL_PART_NESTING_MAX) return tpl_part_too_deep("decoder", where, err);
-    json_array_foreach(list, i, item) TPL_TRY(add(d, item, depth + 1, where, err));
+    json_array_foreach (list, i, item) TPL_TRY(add(d, item, depth + 1, where, err));
     return TPL_OK;
 }
 
@@ -98,7 +105,7 @@ tpl_status tpl_decoder_from_json(tpl_decoder *d, const json_t *json, const char 
     return TPL_OK;
 }
 
-/* -- Showing ----------------------------------------------------------------------------------------------------------------- */
+/* -- Showing ---------------------------------------------------------------------------------- */
 
 /* A spelling with any character outside the alphabet stands for itself: that is an added token. */
 static bool show_byte_level(tpl_str s, tpl_buf *out)
@@ -133,7 +140,10 @@ tpl_status tpl_decoder_show(const tpl_decoder *d, tpl_str s, bool is_first, tpl_
     bool ok;
     if (byte >= 0) ok = tpl_buf_add(out, &c, 1);
     else if (d->byte_level) ok = show_byte_level(s, out);
-    else if (d->from.len) ok = show_replaced(s, &d->from, is_first && d->drop_first ? (tpl_str){ "", 0 } : (tpl_str){ d->to.s, d->to.len }, out);
+    else if (d->from.len)
+        ok = show_replaced(
+            s, &d->from,
+            is_first && d->drop_first ? (tpl_str){ "", 0 } : (tpl_str){ d->to.s, d->to.len }, out);
     else ok = tpl_buf_add(out, s.s, s.len);
     return ok ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while decoding");
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoders of tokenizer.json, as what they make of one token: the bytes it shows. Known: ByteLevel, Replace by a string, ByteFallback,
- * Fuse, Strip of leading characters, Metaspace, Sequence; any other is TPL_ERR_UNSUPPORTED by name. The bytes of all tokens of an
- * output follow each other; only its beginning is special, which tpl_decoder_first and n_strip say. Built while loading, then any
- * thread.
+ * Decoders of tokenizer.json, as what they make of one token: the bytes it shows. Known: ByteLevel,
+ * Replace by a string, ByteFallback, Fuse, Strip of leading characters, Metaspace, Sequence; any other
+ * is TPL_ERR_UNSUPPORTED by name. The bytes of all tokens of an output follow each other; only its
+ * beginning is special, which tpl_decoder_first and n_strip say. Built while loading, then any thread.
  */
 #ifndef TPL_TOKEN_DECODER_H
 #define TPL_TOKEN_DECODER_H
@@ -27,12 +27,15 @@ typedef struct tpl_decoder {
 } tpl_decoder;
 
 /* json: the "decoder" member, NULL or null for none. */
-TPL_NODISCARD tpl_status tpl_decoder_from_json(tpl_decoder *d, const json_t *json, const char *where, tpl_err *err);
+TPL_NODISCARD tpl_status tpl_decoder_from_json(tpl_decoder *d, const json_t *json, const char *where,
+                                               tpl_err *err);
 /* Sets Replace by hand, for formats that imply it. */
-TPL_NODISCARD tpl_status tpl_decoder_set_replace(tpl_decoder *d, tpl_str from, tpl_str to, const char *where, tpl_err *err);
+TPL_NODISCARD tpl_status tpl_decoder_set_replace(tpl_decoder *d, tpl_str from, tpl_str to,
+                                                 const char *where, tpl_err *err);
 void tpl_decoder_free(tpl_decoder *d);
 
 /* Appends the bytes that a token shows. */
-TPL_NODISCARD tpl_status tpl_decoder_show(const tpl_decoder *d, tpl_str spelling, bool is_first, tpl_buf *out, tpl_err *err);
+TPL_NODISCARD tpl_status tpl_decoder_show(const tpl_decoder *d, tpl_str spelling, bool is_first,
+                                          tpl_buf *out, tpl_err *err);
 
 #endif

@@ -13,11 +13,14 @@ struct tpl_detok {
     tpl_buf first; /* bytes of a first token that differ from the table's */
 };
 
-tpl_status tpl_detok_new(tpl_detok **out, const tpl_tokenizer *t, bool skip_special, size_t n_prompt, tpl_err *err)
+tpl_status tpl_detok_new(tpl_detok **out, const tpl_tokenizer *t, bool skip_special, size_t n_prompt,
+                         tpl_err *err)
 {
     *out = calloc(1, sizeof **out);
     if (!*out) return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a decoder");
-    **out = (tpl_detok){ .t = t, .skip_special = skip_special, .n_strip = t->decoder.n_strip, .n_prompt = n_prompt };
+    **out = (tpl_detok){
+        .t = t, .skip_special = skip_special, .n_strip = t->decoder.n_strip, .n_prompt = n_prompt
+    };
     return TPL_OK;
 }
 
@@ -53,7 +56,8 @@ static tpl_status show(tpl_detok *d, int32_t id, tpl_err *err)
     tpl_str s;
     TPL_TRY(bytes_of(d, id, &s, err));
     bool ok = !d->started || !d->t->decoder.spaced || tpl_utf8_push(&d->utf8, " ", 1, &d->out);
-    if (!ok || !tpl_utf8_push(&d->utf8, s.s, s.len, &d->out)) return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while decoding");
+    if (!ok || !tpl_utf8_push(&d->utf8, s.s, s.len, &d->out))
+        return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while decoding");
     d->started = true;
     return TPL_OK;
 }
@@ -62,7 +66,8 @@ tpl_status tpl_detok_push(tpl_detok *d, int32_t id, tpl_str *text, tpl_err *err)
 {
     d->out.len = 0;
     *text = (tpl_str){ "", 0 };
-    bool shows = tpl_tokenizer_token(d->t, id).s && !(d->skip_special && tpl_tokenizer_is_special(d->t, id));
+    bool shows =
+        tpl_tokenizer_token(d->t, id).s && !(d->skip_special && tpl_tokenizer_is_special(d->t, id));
     if (shows) TPL_TRY(show(d, id, err));
     if (d->n_prompt) d->n_prompt--;
     else if (d->out.len) *text = (tpl_str){ d->out.s, d->out.len };
@@ -76,7 +81,8 @@ tpl_status tpl_detok_flush(tpl_detok *d, tpl_str *text, tpl_err *err)
     d->n_strip = d->t->decoder.n_strip;
     d->n_prompt = 0;
     *text = (tpl_str){ "", 0 };
-    if (!tpl_utf8_flush(&d->utf8, &d->out)) return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while decoding");
+    if (!tpl_utf8_flush(&d->utf8, &d->out))
+        return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while decoding");
     if (d->out.len) *text = (tpl_str){ d->out.s, d->out.len };
     return TPL_OK;
 }

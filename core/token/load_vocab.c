@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokenizers from GGUF metadata. GGUF names a pre-tokenizer where tokenizer.json spells its parts out, so the tables here say what the
- * names stand for. Where llama.cpp and the model's own tokenizer.json differ (NFC for Qwen), tokenizer.json is followed: the model was
- * trained with it.
+ * Tokenizers from GGUF metadata. GGUF names a pre-tokenizer where tokenizer.json spells its parts out,
+ * so the tables here say what the names stand for. Where llama.cpp and the model's own tokenizer.json
+ * differ (NFC for Qwen), tokenizer.json is followed: the model was trained with it.
  */
-#include <math.h>
-
 #include "token/bpe.h"
-#include "token/tokenizer_priv.h"
+#include "token/load_priv.h"
 #include "token/utf8.h"
 
-#define MARK "\xE2\x96\x81" /* U+2581, SentencePiece's space */
-#define NONE ((tpl_str){ "", 0 })
-#define STR(s) ((tpl_str){ s, sizeof s - 1 })
-
 #define SPLIT_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define SPLIT_CL100K(digits)                                                                                            \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" \
+#define SPLIT_CL100K(digits)                                             \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"                     \
     "\\s+(?!\\S)|\\s+"
 
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
-#define SPLIT_TEKKEN                                                                                             \
-    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" \
+#define SPLIT_TEKKEN                                                                           \
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER \
+    "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|"                                               \
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 typedef struct pre_kind {
@@ -32,26 +28,34 @@ typedef struct pre_kind {
 } pre_kind;
 
 static const pre_kind gpt2 = { .split = SPLIT_GPT2 }, smollm = { .split = SPLIT_GPT2, .digits = true },
-                      llama3 = { .split = SPLIT_CL100K("\\p{N}{1,3}"), .ignore_merges = true, .add_bos = true },
-                      dbrx = { .split = SPLIT_CL100K("\\p{N}{1,3}") }, qwen2 = { .split = SPLIT_CL100K("\\p{N}"), .nfc = true },
+                      llama3 = { .split = SPLIT_CL100K("\\p{N}{1,3}"),
+                                 .ignore_merges = true,
+                                 .add_bos = true },
+                      dbrx = { .split = SPLIT_CL100K("\\p{N}{1,3}") },
+                      qwen2 = { .split = SPLIT_CL100K("\\p{N}"), .nfc = true },
                       stablelm2 = { .split = SPLIT_CL100K("\\p{N}") },
                       tekken = { .split = SPLIT_TEKKEN, .ignore_merges = true, .add_bos = true };
 
-/* tokenizer.ggml.pre; the groups are llama.cpp's (llama-vocab.cpp, source package llama-cpp-python 0.3.36) */
+/* tokenizer.ggml.pre; the groups are llama.cpp's (llama-vocab.cpp, source package llama-cpp-python
+ * 0.3.36) */
 static const struct {
     const char *name;
     const pre_kind *kind;
 } pres[] = {
-    { "gpt-2", &gpt2 },       { "phi-2", &gpt2 },      { "olmo", &gpt2 },      { "mpt", &gpt2 },
-    { "smollm", &smollm },    { "starcoder", &smollm }, { "refact", &smollm }, { "command-r", &smollm },
-    { "llama3", &llama3 },    { "llama-v3", &llama3 }, { "llama-bpe", &llama3 }, { "falcon3", &llama3 },
-    { "dbrx", &dbrx },        { "smaug-bpe", &dbrx },  { "qwen2", &qwen2 },    { "deepseek-r1-qwen", &qwen2 },
+    { "gpt-2", &gpt2 },          { "phi-2", &gpt2 },
+    { "olmo", &gpt2 },           { "mpt", &gpt2 },
+    { "smollm", &smollm },       { "starcoder", &smollm },
+    { "refact", &smollm },       { "command-r", &smollm },
+    { "llama3", &llama3 },       { "llama-v3", &llama3 },
+    { "llama-bpe", &llama3 },    { "falcon3", &llama3 },
+    { "dbrx", &dbrx },           { "smaug-bpe", &dbrx },
+    { "qwen2", &qwen2 },         { "deepseek-r1-qwen", &qwen2 },
     { "stablelm2", &stablelm2 }, { "tekken", &tekken },
 };
 
-/* -- Vocabulary ---------------------------------------------------------------------------------------------------------------- */
+/* -- Vocabulary ------------------------------------------------------------------------------- */
 
-static int32_t type_of(const tpl_vocab_source *s, size_t i)
+int32_t tpl_load_type(const tpl_vocab_source *s, size_t i)
 {
     return s->n_types ? s->types[i] : TPL_VOCAB_NORMAL;
 }
@@ -60,16 +64,18 @@ static tpl_status check_source(const tpl_vocab_source *s, tpl_err *err)
 {
     if (!s->n_tokens) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "vocabulary is empty");
     if (s->n_types && s->n_types != s->n_tokens)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "%zu token types for %zu tokens", s->n_types, s->n_tokens);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "%zu token types for %zu tokens", s->n_types,
+                        s->n_tokens);
     if (s->n_scores && s->n_scores != s->n_tokens)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "%zu scores for %zu tokens", s->n_scores, s->n_tokens);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "%zu scores for %zu tokens", s->n_scores,
+                        s->n_tokens);
     return TPL_OK;
 }
 
 static tpl_status flags_of(const tpl_vocab_source *s, size_t i, uint32_t *flags, tpl_err *err)
 {
     tpl_str text = s->tokens[i];
-    switch (type_of(s, i)) {
+    switch (tpl_load_type(s, i)) {
     case TPL_VOCAB_NORMAL: *flags = TPL_TOKEN_MODEL; return TPL_OK;
     case TPL_VOCAB_USER_DEFINED: *flags = TPL_TOKEN_MODEL | TPL_TOKEN_ADDED; return TPL_OK;
     case TPL_VOCAB_UNKNOWN:
@@ -78,16 +84,21 @@ static tpl_status flags_of(const tpl_vocab_source *s, size_t i, uint32_t *flags,
     case TPL_VOCAB_BYTE:
         *flags = TPL_TOKEN_MODEL;
         if (tpl_vocab_byte(text.s, text.len) >= 0) return TPL_OK;
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "byte token %zu %s is malformed, expected <0xHH>", i, tpl_show(text.s, text.len).s);
-    default: return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "token %zu has type %d, expected 1 to 6", i, type_of(s, i));
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where,
+                        "byte token %zu %s is malformed, expected <0xHH>", i,
+                        tpl_show(text.s, text.len).s);
+    default:
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "token %zu has type %d, expected 1 to 6", i,
+                        tpl_load_type(s, i));
     }
 }
 
-static tpl_status add_tokens(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err *err)
+tpl_status tpl_load_tokens(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err *err)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < s->n_tokens; i++)
-        if (!ck_add(bytes, s->tokens[i].len, &bytes)) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "vocabulary is too large");
+        if (!ck_add(bytes, s->tokens[i].len, &bytes))
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "vocabulary is too large");
     TPL_TRY(tpl_vocab_init(&t->vocab, s->n_tokens, bytes, s->where, err));
     for (size_t i = 0; i < s->n_tokens; i++) {
         tpl_str text = s->tokens[i];
@@ -103,46 +114,54 @@ static tpl_status add_tokens(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_er
     return TPL_OK;
 }
 
-/* -- Special ids ------------------------------------------------------------------------------------------------------------------ */
+/* -- Special ids ------------------------------------------------------------------------------ */
 
-static tpl_status read_id(const tpl_tokenizer *t, const tpl_vocab_source *s, const char *key, int64_t value, int32_t *id, tpl_err *err)
+tpl_status tpl_load_id(const tpl_tokenizer *t, const tpl_vocab_source *s, const char *key, int64_t value,
+                       int32_t *id, tpl_err *err)
 {
     *id = -1;
     if (value == -1) return TPL_OK;
     if (value < 0 || value >= t->vocab.n || !t->vocab.tokens[value].flags)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "tokenizer.ggml.%s is %lld, which has no token", key, (long long)value);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where,
+                        "tokenizer.ggml.%s is %lld, which has no token", key, (long long)value);
     *id = (int32_t)value;
     return TPL_OK;
 }
 
-static tpl_status add_specials(tpl_tokenizer *t, const tpl_vocab_source *s, bool add_bos, tpl_err *err)
+tpl_status tpl_load_specials(tpl_tokenizer *t, const tpl_vocab_source *s, bool add_bos, tpl_err *err)
 {
     int32_t eot, eom;
-    TPL_TRY(read_id(t, s, "bos_token_id", s->bos_id, &t->bos, err));
-    TPL_TRY(read_id(t, s, "eos_token_id", s->eos_id, &t->eos, err));
-    TPL_TRY(read_id(t, s, "eot_token_id", s->eot_id, &eot, err));
-    TPL_TRY(read_id(t, s, "eom_token_id", s->eom_id, &eom, err));
+    TPL_TRY(tpl_load_id(t, s, "bos_token_id", s->bos_id, &t->bos, err));
+    TPL_TRY(tpl_load_id(t, s, "eos_token_id", s->eos_id, &t->eos, err));
+    TPL_TRY(tpl_load_id(t, s, "eot_token_id", s->eot_id, &eot, err));
+    TPL_TRY(tpl_load_id(t, s, "eom_token_id", s->eom_id, &eom, err));
     if (eot >= 0) t->vocab.tokens[eot].flags |= TPL_TOKEN_EOG;
     if (eom >= 0) t->vocab.tokens[eom].flags |= TPL_TOKEN_EOG;
     if (s->add_bos >= 0) add_bos = s->add_bos;
-    if (add_bos && t->bos < 0) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "a BOS is to be added, but bos_token_id is missing");
+    if (add_bos && t->bos < 0)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where,
+                        "a BOS is to be added, but bos_token_id is missing");
     if (add_bos) TPL_TRY(tpl_post_add_front(&t->post, t->bos, s->where, err));
     if (s->add_eos == 1 && t->eos < 0)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "an EOS is to be added, but eos_token_id is missing");
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where,
+                        "an EOS is to be added, but eos_token_id is missing");
     if (s->add_eos == 1) TPL_TRY(tpl_post_add_back(&t->post, t->eos, s->where, err));
     return TPL_OK;
 }
 
-/* -- "gpt2": byte-level BPE ---------------------------------------------------------------------------------------------------------- */
+/* -- "gpt2": byte-level BPE ------------------------------------------------------------------- */
 
 static tpl_status find_pre(const tpl_vocab_source *s, const pre_kind **kind, tpl_err *err)
 {
     for (size_t i = 0; i < sizeof pres / sizeof *pres; i++)
-        if (strlen(pres[i].name) == s->pre.len && !memcmp(pres[i].name, s->pre.s, s->pre.len)) return *kind = pres[i].kind, TPL_OK;
+        if (strlen(pres[i].name) == s->pre.len && !memcmp(pres[i].name, s->pre.s, s->pre.len))
+            return *kind = pres[i].kind, TPL_OK;
     if (!s->pre.len)
-        tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where, "tokenizer.ggml.pre is missing: how this vocabulary splits text is unknown");
+        tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where,
+                 "tokenizer.ggml.pre is missing: how this vocabulary splits text is unknown");
     else
-        tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where, "pre-tokenizer %s (tokenizer.ggml.pre) is not supported",
+        tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where,
+                 "pre-tokenizer %s (tokenizer.ggml.pre) is not supported",
                  tpl_show(s->pre.s, s->pre.len).s);
     tpl_hint(err, TPL_ERR_UNSUPPORTED, "use the model's tokenizer.json");
     return TPL_ERR_UNSUPPORTED;
@@ -152,9 +171,13 @@ static tpl_status add_merges(tpl_bpe *b, const tpl_vocab_source *s, tpl_err *err
 {
     for (size_t i = 0; i < s->n_merges; i++) {
         tpl_str m = s->merges[i];
-        const char *space = m.len > 1 ? memchr(m.s + 1, ' ', m.len - 1) : NULL; /* a token may be a space itself */
-        if (!space) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "merge %zu %s is not two tokens and a space", i, tpl_show(m.s, m.len).s);
-        tpl_str left = { m.s, (size_t)(space - m.s) }, right = { space + 1, m.len - (size_t)(space + 1 - m.s) };
+        const char *space =
+            m.len > 1 ? memchr(m.s + 1, ' ', m.len - 1) : NULL; /* a token may be a space itself */
+        if (!space)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where,
+                            "merge %zu %s is not two tokens and a space", i, tpl_show(m.s, m.len).s);
+        tpl_str left = { m.s, (size_t)(space - m.s) },
+                right = { space + 1, m.len - (size_t)(space + 1 - m.s) };
         TPL_TRY(tpl_bpe_add(b, left, right, (uint32_t)i, s->where, err));
     }
     return TPL_OK;
@@ -165,152 +188,35 @@ static tpl_status load_gpt2(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err
     const pre_kind *kind;
     tpl_bpe *bpe;
     TPL_TRY(find_pre(s, &kind, err));
-    TPL_TRY(add_tokens(t, s, err));
-    if (kind->nfc) TPL_TRY(tpl_normalizer_add(&t->normalizer, TPL_NORM_NFC, NONE, NONE, s->where, err));
+    TPL_TRY(tpl_load_tokens(t, s, err));
+    if (kind->nfc)
+        TPL_TRY(
+            tpl_normalizer_add(&t->normalizer, TPL_NORM_NFC, TPL_STR_NONE, TPL_STR_NONE, s->where, err));
     if (kind->digits) TPL_TRY(tpl_pretok_add_digits(&t->pretok, s->where, err));
-    TPL_TRY(tpl_pretok_add_split(&t->pretok, (tpl_str){ kind->split, strlen(kind->split) }, s->where, err));
+    TPL_TRY(
+        tpl_pretok_add_split(&t->pretok, (tpl_str){ kind->split, strlen(kind->split) }, s->where, err));
     t->pretok.byte_level = t->decoder.byte_level = true;
-    tpl_bpe_options o = { .vocab = &t->vocab, .byte_level = true, .ignore_merges = kind->ignore_merges, .unk_id = -1 };
+    tpl_bpe_options o = {
+        .vocab = &t->vocab, .byte_level = true, .ignore_merges = kind->ignore_merges, .unk_id = -1
+    };
     TPL_TRY(tpl_bpe_new(&bpe, &o, s->n_merges, s->where, err));
     t->model = tpl_bpe_model(bpe);
     TPL_TRY(add_merges(bpe, s, err));
-    return add_specials(t, s, kind->add_bos, err);
+    return tpl_load_specials(t, s, kind->add_bos, err);
 }
 
-/* -- "llama": SentencePiece BPE -------------------------------------------------------------------------------------------------------
- *
- * SentencePiece has no merges: any two symbols whose concatenation is a token may merge, best score first. That is the same as a list
- * of all ways to cut a token into two tokens, ranked by score; tokens of equal score share a rank, so that the leftmost goes first. */
+/* --------------------------------------------------------------------------------------------- */
 
-/* Longest token whose cuts are listed; the work grows with its square. Gemma's longest, of 31 marks, has 93 bytes. */
-#define SPM_TOKEN_MAX 512
-
-typedef struct cut {
-    int32_t left, right, merged;
-    uint32_t rank;
-} cut;
-
-typedef struct cuts {
-    cut *c;
-    size_t n, cap;
-} cuts;
-
-static bool is_normal(const tpl_vocab_source *s, size_t i)
-{
-    return type_of(s, i) == TPL_VOCAB_NORMAL && s->tokens[i].len;
-}
-
-static bool push_cut(cuts *c, cut x)
-{
-    if (c->n == c->cap) {
-        uint64_t bytes, cap = c->cap ? c->cap * 2 : 65536;
-        cut *p = ck_mul(cap, sizeof *p, &bytes) ? realloc(c->c, bytes) : NULL;
-        if (!p) return false;
-        c->c = p;
-        c->cap = cap;
-    }
-    c->c[c->n++] = x;
-    return true;
-}
-
-static bool cut_token(const tpl_tokenizer *t, const tpl_vocab_source *s, int32_t id, uint32_t rank, cuts *out)
-{
-    tpl_str w = s->tokens[id];
-    for (size_t pos = 0; pos < w.len;) {
-        tpl_utf8_next(w.s, &pos);
-        if (pos == w.len) break;
-        int32_t left = tpl_vocab_find_model(&t->vocab, w.s, pos);
-        if (left < 0 || !is_normal(s, (size_t)left)) continue;
-        int32_t right = tpl_vocab_find_model(&t->vocab, w.s + pos, w.len - pos);
-        if (right >= 0 && is_normal(s, (size_t)right) && !push_cut(out, (cut){ left, right, id, rank })) return false;
-    }
-    return true;
-}
-
-static int by_score(const void *a, const void *b, void *ctx)
-{
-    const float *score = ctx;
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    if (score[x] != score[y]) return score[x] > score[y] ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-/* Ids of normal tokens, best score first; NULL: no memory. */
-static int32_t *sorted_ids(const tpl_vocab_source *s, size_t *n)
-{
-    uint64_t bytes;
-    int32_t *ids = ck_mul(s->n_tokens, sizeof *ids, &bytes) ? malloc(bytes) : NULL;
-    *n = 0;
-    if (!ids) return NULL;
-    for (size_t i = 0; i < s->n_tokens; i++)
-        if (is_normal(s, i)) ids[(*n)++] = (int32_t)i;
-    qsort_r(ids, *n, sizeof *ids, by_score, (void *)s->scores);
-    return ids;
-}
-
-static tpl_status collect_cuts(const tpl_tokenizer *t, const tpl_vocab_source *s, cuts *out, tpl_err *err)
-{
-    size_t n;
-    uint32_t rank = 0;
-    tpl_status st = TPL_OK;
-    int32_t *ids = sorted_ids(s, &n);
-    if (!ids) return tpl_fail(err, TPL_ERR_MEM, 0, s->where, "out of memory for %zu tokens", s->n_tokens);
-    for (size_t i = 0; i < n && !st; i++) {
-        tpl_str w = s->tokens[ids[i]];
-        if (i && s->scores[ids[i]] != s->scores[ids[i - 1]]) rank++;
-        if (w.len > SPM_TOKEN_MAX)
-            st = tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where, "token %d has %zu bytes, at most %d", ids[i], w.len, SPM_TOKEN_MAX);
-        else if (!cut_token(t, s, ids[i], rank, out))
-            st = tpl_fail(err, TPL_ERR_MEM, 0, s->where, "out of memory for %zu tokens", s->n_tokens);
-    }
-    free(ids);
-    return st;
-}
-
-static tpl_status make_spm(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err *err)
-{
-    cuts c = { 0 };
-    int32_t unk;
-    tpl_bpe *bpe = NULL;
-    TPL_TRY(read_id(t, s, "unknown_token_id", s->unk_id, &unk, err));
-    tpl_bpe_options o = { .vocab = &t->vocab, .byte_fallback = true, .fuse_unk = true, .unk_id = unk };
-    tpl_status st = collect_cuts(t, s, &c, err);
-    if (!st) st = tpl_bpe_new(&bpe, &o, c.n, s->where, err);
-    for (size_t i = 0; i < c.n && !st; i++) tpl_bpe_add_ids(bpe, c.c[i].left, c.c[i].right, c.c[i].merged, c.c[i].rank);
-    free(c.c);
-    if (!st) t->model = tpl_bpe_model(bpe);
-    return st;
-}
-
-static tpl_status load_spm(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err *err)
-{
-    bool prefix = s->add_space_prefix != 0; /* absent means yes */
-    if (!s->n_scores) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "tokenizer.ggml.scores is missing");
-    for (size_t i = 0; i < s->n_scores; i++)
-        if (isnan(s->scores[i])) return tpl_fail(err, TPL_ERR_FORMAT, 0, s->where, "the score of token %zu is not a number", i);
-    TPL_TRY(add_tokens(t, s, err));
-    if (prefix) TPL_TRY(tpl_normalizer_add(&t->normalizer, TPL_NORM_PREPEND, NONE, STR(MARK), s->where, err));
-    TPL_TRY(tpl_normalizer_add(&t->normalizer, TPL_NORM_REPLACE, STR(" "), STR(MARK), s->where, err));
-    t->decoder = (tpl_decoder){ .byte_fallback = true, .is_fused = true, .n_strip = prefix, .strip = ' ' };
-    TPL_TRY(tpl_decoder_set_replace(&t->decoder, STR(MARK), STR(" "), s->where, err));
-    TPL_TRY(make_spm(t, s, err));
-    return add_specials(t, s, true, err);
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------------------ */
-
-static bool equals(tpl_str a, const char *b)
-{
-    return a.len == strlen(b) && !memcmp(a.s, b, a.len);
-}
+static bool equals(tpl_str a, const char *b) { return a.len == strlen(b) && !memcmp(a.s, b, a.len); }
 
 static tpl_status load(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err *err)
 {
     TPL_TRY(check_source(s, err));
     if (equals(s->model, "gpt2")) TPL_TRY(load_gpt2(t, s, err));
-    else if (equals(s->model, "llama")) TPL_TRY(load_spm(t, s, err));
+    else if (equals(s->model, "llama")) TPL_TRY(tpl_load_spm(t, s, err));
     else
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where, "tokenizer %s (tokenizer.ggml.model) is not supported",
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, s->where,
+                        "tokenizer %s (tokenizer.ggml.model) is not supported",
                         tpl_show(s->model.s, s->model.len).s);
     return tpl_tokenizer_finish(t, s->where, err);
 }

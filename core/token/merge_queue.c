@@ -6,7 +6,8 @@
 
 #include "token/buf.h"
 
-/* Symbols from which on buckets pay: passing over the empty ones costs as much as some thousand heap operations. */
+/* Symbols from which on buckets pay: passing over the empty ones costs as much as some thousand heap
+ * operations. */
 #define BUCKETS_MIN 16384
 
 typedef struct tpl_merge_link {
@@ -31,7 +32,9 @@ bool tpl_merge_queue_start(tpl_merge_queue *q, size_t n, size_t n_ranks)
     q->n_heap = q->n_links = q->n_bucket = q->i_bucket = 0;
     q->n_ranks = n_ranks;
     q->current = INT64_MAX;
-    if (!ck_mul(n, 3, &most) || most > INT32_MAX || !tpl_grow((void **)&q->heap, &q->heap_cap, most, sizeof *q->heap)) return false;
+    if (!ck_mul(n, 3, &most) || most > INT32_MAX ||
+        !tpl_grow((void **)&q->heap, &q->heap_cap, most, sizeof *q->heap))
+        return false;
     return n < BUCKETS_MIN || start_buckets(q, most, n_ranks);
 }
 
@@ -44,7 +47,7 @@ void tpl_merge_queue_free(tpl_merge_queue *q)
     *q = (tpl_merge_queue){ 0 };
 }
 
-/* -- Heap: four children a node, for half the levels and siblings that share a cache line ------------------------------------------------ */
+/* -- Heap: four children a node, for half the levels and siblings that share a cache line ----- */
 
 static void heap_push(tpl_merge_queue *q, uint64_t x)
 {
@@ -68,7 +71,7 @@ static uint64_t heap_pop(tpl_merge_queue *q)
     return top;
 }
 
-/* -- Buckets ---------------------------------------------------------------------------------------------------------------------------- */
+/* -- Buckets ---------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -105,14 +108,15 @@ static bool next_bucket(tpl_merge_queue *q)
     while (r < (int64_t)q->n_ranks && q->heads[r] < 0);
     if (r >= (int64_t)q->n_ranks) return false;
     q->n_bucket = q->i_bucket = 0;
-    for (int32_t i = q->heads[r]; i >= 0; i = q->links[i].next) q->bucket[q->n_bucket++] = q->links[i].pos;
+    for (int32_t i = q->heads[r]; i >= 0; i = q->links[i].next)
+        q->bucket[q->n_bucket++] = q->links[i].pos;
     q->heads[r] = -1;
     q->current = r;
     sort_positions(q->bucket, q->n_bucket);
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --------------------------------------------------------------------------------------------- */
 
 void tpl_merge_queue_push(tpl_merge_queue *q, uint32_t rank, uint32_t pos)
 {
@@ -128,7 +132,8 @@ uint64_t tpl_merge_queue_pop(tpl_merge_queue *q)
 {
     for (;;) {
         bool has = q->i_bucket < q->n_bucket;
-        uint64_t first = has ? (uint64_t)q->current << 32 | (uint32_t)q->bucket[q->i_bucket] : TPL_MERGE_NONE;
+        uint64_t first =
+            has ? (uint64_t)q->current << 32 | (uint32_t)q->bucket[q->i_bucket] : TPL_MERGE_NONE;
         if (q->n_heap && q->heap[0] <= first) return heap_pop(q);
         if (has) {
             q->i_bucket++;

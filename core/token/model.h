@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The seam between the text pipeline and a tokenisation model: pieces in, ids out. BPE (byte-level and SentencePiece-style) is bpe.c;
- * Unigram becomes a second implementation. A model is read by any thread; work memory belongs to one encode call.
+ * The seam between the text pipeline and a tokenisation model: pieces in, ids out. BPE (byte-level and
+ * SentencePiece-style) is bpe.c; Unigram becomes a second implementation. A model is read by any thread;
+ * work memory belongs to one encode call.
  */
 #ifndef TPL_TOKEN_MODEL_H
 #define TPL_TOKEN_MODEL_H

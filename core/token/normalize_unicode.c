@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unicode normalization from utf8proc's character data. utf8proc's own whole-string function sorts combining marks by exchanging
- * neighbours, so that 500,000 marks in alternating order (1 MB of hostile text) take hours. Here characters are decomposed one by
- * one, each run of marks is sorted by counting (stable, UAX 15 D109), and utf8proc composes the result, which is linear.
+ * Unicode normalization from utf8proc's character data. utf8proc's own whole-string function sorts
+ * combining marks by exchanging neighbours, so that 500,000 marks in alternating order (1 MB of hostile
+ * text) take hours. Here characters are decomposed one by one, each run of marks is sorted by counting
+ * (stable, UAX 15 D109), and utf8proc composes the result, which is linear.
  */
 #include <utf8proc.h>
 
@@ -16,14 +17,8 @@ typedef struct points {
 
 static bool points_reserve(points *p, size_t more)
 {
-    uint64_t need, bytes;
-    if (more <= p->cap - p->n) return true;
-    if (!ck_add(p->n, more, &need) || !ck_mul(need, 2 * sizeof *p->c, &bytes)) return false;
-    utf8proc_int32_t *c = realloc(p->c, bytes);
-    if (!c) return false;
-    p->c = c;
-    p->cap = bytes / sizeof *c;
-    return true;
+    uint64_t need;
+    return ck_add(p->n, more, &need) && tpl_grow((void **)&p->c, &p->cap, need, sizeof *p->c);
 }
 
 static bool decompose(tpl_str text, int options, points *out)
@@ -34,7 +29,8 @@ static bool decompose(tpl_str text, int options, points *out)
         uint32_t c = tpl_utf8_next(text.s, &pos);
         if (!points_reserve(out, 32)) return false; /* the longest decomposition, U+FDFA, has 18 */
         int boundary = 0;
-        utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c, out->c + out->n, 32, (utf8proc_option_t)options, &boundary);
+        utf8proc_ssize_t n = utf8proc_decompose_char((utf8proc_int32_t)c, out->c + out->n, 32,
+                                                     (utf8proc_option_t)options, &boundary);
         if (n < 0 || n > 32) return false;
         out->n += (size_t)n;
     }
@@ -59,7 +55,7 @@ static void sort_short(utf8proc_int32_t *c, size_t n)
 static bool sort_long(utf8proc_int32_t *c, size_t n)
 {
     size_t first[257] = { 0 };
-    utf8proc_int32_t *sorted = malloc(n * sizeof *sorted);
+    utf8proc_int32_t *sorted = calloc(n, sizeof *sorted);
     if (!sorted) return false;
     for (size_t i = 0; i < n; i++) first[mark_class(c[i]) + 1]++;
     for (int k = 1; k < 257; k++) first[k] += first[k - 1];
@@ -88,25 +84,31 @@ static bool encode(const points *p, size_t n, tpl_buf *out)
 {
     uint64_t most;
     if (!ck_mul(n, 4, &most) || !tpl_buf_reserve(out, most)) return false;
-    for (size_t i = 0; i < n; i++) out->len += (size_t)tpl_utf8_put(out->s + out->len, (uint32_t)p->c[i]);
+    for (size_t i = 0; i < n; i++)
+        out->len += (size_t)tpl_utf8_put(out->s + out->len, (uint32_t)p->c[i]);
     return true;
 }
 
 tpl_status tpl_normalize_unicode(tpl_norm_kind form, tpl_str text, tpl_buf *out, tpl_err *err)
 {
-    bool compat = form == TPL_NORM_NFKC || form == TPL_NORM_NFKD, compose = form == TPL_NORM_NFC || form == TPL_NORM_NFKC;
+    bool compat = form == TPL_NORM_NFKC || form == TPL_NORM_NFKD,
+         compose = form == TPL_NORM_NFC || form == TPL_NORM_NFKC;
     points p = { 0 };
-    bool ok = decompose(text, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0), &p) && order_marks(&p);
+    bool ok =
+        decompose(text, UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compat ? UTF8PROC_COMPAT : 0), &p) &&
+        order_marks(&p);
     utf8proc_ssize_t n = (utf8proc_ssize_t)p.n;
     if (ok && compose && n) n = utf8proc_normalize_utf32(p.c, n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     ok = ok && n >= 0 && encode(&p, (size_t)n, out);
     free(p.c);
-    return ok ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while normalising %zu bytes", text.len);
+    return ok ? TPL_OK
+              : tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory while normalising %zu bytes", text.len);
 }
 
 bool tpl_normalize_is_plain(tpl_norm_kind form, tpl_str text)
 {
-    /* below U+0300 nothing composes or is reordered (UAX 15, NFC_Quick_Check); in UTF-8 that is a lead byte below 0xCC */
+    /* below U+0300 nothing composes or is reordered (UAX 15, NFC_Quick_Check); in UTF-8 that is a lead
+     * byte below 0xCC */
     unsigned char most = form == TPL_NORM_NFC ? 0xCB : 0x7F;
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.s[i] > most) return false;

@@ -9,13 +9,17 @@ static tpl_status no_memory(const char *where, tpl_err *err)
     return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a normalizer");
 }
 
-tpl_status tpl_normalizer_add(tpl_normalizer *n, tpl_norm_kind kind, tpl_str from, tpl_str to, const char *where, tpl_err *err)
+tpl_status tpl_normalizer_add(tpl_normalizer *n, tpl_norm_kind kind, tpl_str from, tpl_str to,
+                              const char *where, tpl_err *err)
 {
     if (n->n == TPL_NORM_STEPS_MAX)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "normalizer has more than %d steps", TPL_NORM_STEPS_MAX);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "normalizer has more than %d steps",
+                        TPL_NORM_STEPS_MAX);
     tpl_norm_step *s = &n->steps[n->n++];
     *s = (tpl_norm_step){ .kind = kind };
-    return tpl_buf_add(&s->from, from.s, from.len) && tpl_buf_add(&s->to, to.s, to.len) ? TPL_OK : no_memory(where, err);
+    return tpl_buf_add(&s->from, from.s, from.len) && tpl_buf_add(&s->to, to.s, to.len)
+               ? TPL_OK
+               : no_memory(where, err);
 }
 
 void tpl_normalizer_free(tpl_normalizer *n)
@@ -28,7 +32,7 @@ void tpl_normalizer_free(tpl_normalizer *n)
     n->n = 0;
 }
 
-/* -- tokenizer.json ---------------------------------------------------------------------------------------------------------- */
+/* -- tokenizer.json --------------------------------------------------------------------------- */
 
 static tpl_status add_replace(tpl_normalizer *n, const json_t *json, const char *where, tpl_err *err)
 {
@@ -38,7 +42,8 @@ static tpl_status add_replace(tpl_normalizer *n, const json_t *json, const char 
     TPL_TRY(tpl_part_pattern(json, "normalizer Replace", &pattern, &is_regex, where, err));
     if (!is_regex && !pattern.len)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "normalizer Replace: pattern is empty");
-    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_REPLACE, is_regex ? (tpl_str){ "", 0 } : pattern, to, where, err));
+    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_REPLACE, is_regex ? (tpl_str){ "", 0 } : pattern, to, where,
+                               err));
     return is_regex ? tpl_regex_new(&n->steps[n->n - 1].regex, pattern, where, err) : TPL_OK;
 }
 
@@ -49,60 +54,73 @@ static tpl_status add_prepend(tpl_normalizer *n, const json_t *json, const char 
     return tpl_normalizer_add(n, TPL_NORM_PREPEND, (tpl_str){ "", 0 }, to, where, err);
 }
 
-static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, const char *where, tpl_err *err);
+static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, const char *where,
+                           tpl_err *err);
 
-static tpl_status add_sequence(tpl_normalizer *n, const json_t *json, int depth, const char *where, tpl_err *err)
+static tpl_status add_sequence(tpl_normalizer *n, const json_t *json, int depth, const char *where,
+                               tpl_err *err)
 {
     const json_t *list = json_object_get(json, "normalizers");
     size_t i;
     const json_t *item;
-    if (!json_is_array(list)) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "normalizer Sequence: 'normalizers' is not an array");
+    if (!json_is_array(list))
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where,
+                        "normalizer Sequence: 'normalizers' is not an array");
     if (depth >= TPL_PART_NESTING_MAX) return tpl_part_too_deep("normalizer", where, err);
-    json_array_foreach(list, i, item) TPL_TRY(add_step(n, item, depth + 1, where, err));
+    json_array_foreach (list, i, item) TPL_TRY(add_step(n, item, depth + 1, where, err));
     return TPL_OK;
 }
 
-static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, const char *where, tpl_err *err)
+static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, const char *where,
+                           tpl_err *err)
 {
     static const struct {
         const char *name;
         tpl_norm_kind kind;
-    } forms[] = { { "NFC", TPL_NORM_NFC }, { "NFD", TPL_NORM_NFD }, { "NFKC", TPL_NORM_NFKC }, { "NFKD", TPL_NORM_NFKD } };
+    } forms[] = { { "NFC", TPL_NORM_NFC },
+                  { "NFD", TPL_NORM_NFD },
+                  { "NFKC", TPL_NORM_NFKC },
+                  { "NFKD", TPL_NORM_NFKD } };
     const char *type;
     TPL_TRY(tpl_part_type(json, "normalizer", &type, where, err));
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
         if (!strcmp(type, forms[i].name))
-            return tpl_normalizer_add(n, forms[i].kind, (tpl_str){ "", 0 }, (tpl_str){ "", 0 }, where, err);
+            return tpl_normalizer_add(n, forms[i].kind, (tpl_str){ "", 0 }, (tpl_str){ "", 0 }, where,
+                                      err);
     if (!strcmp(type, "Prepend")) return add_prepend(n, json, where, err);
     if (!strcmp(type, "Replace")) return add_replace(n, json, where, err);
     if (!strcmp(type, "Sequence")) return add_sequence(n, json, depth, where, err);
     return tpl_part_unknown("normalizer", type, where, err);
 }
 
-tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json, const char *where, tpl_err *err)
+tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json, const char *where,
+                                    tpl_err *err)
 {
     return !json || json_is_null(json) ? TPL_OK : add_step(n, json, 0, where, err);
 }
 
-/* -- Running ----------------------------------------------------------------------------------------------------------------- */
+/* -- Running ---------------------------------------------------------------------------------- */
 
 static tpl_status replace_string(const tpl_norm_step *s, tpl_str text, tpl_buf *out)
 {
     const char *p = text.s, *end = text.s + text.len, *hit;
     while ((hit = memmem(p, (size_t)(end - p), s->from.s, s->from.len))) {
-        if (!tpl_buf_add(out, p, (size_t)(hit - p)) || !tpl_buf_add(out, s->to.s, s->to.len)) return TPL_ERR_MEM;
+        if (!tpl_buf_add(out, p, (size_t)(hit - p)) || !tpl_buf_add(out, s->to.s, s->to.len))
+            return TPL_ERR_MEM;
         p = hit + s->from.len;
     }
     return tpl_buf_add(out, p, (size_t)(end - p)) ? TPL_OK : TPL_ERR_MEM;
 }
 
-static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, tpl_buf *out, tpl_regex_work **work, tpl_err *err)
+static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, tpl_buf *out,
+                                tpl_regex_work **work, tpl_err *err)
 {
     size_t done = 0, from = 0, a, b;
     while (from <= text.len) {
         TPL_TRY(tpl_regex_find(s->regex, work, text, from, &a, &b, err));
         if (a == SIZE_MAX) break;
-        if (!tpl_buf_add(out, text.s + done, a - done) || !tpl_buf_add(out, s->to.s, s->to.len)) return TPL_ERR_MEM;
+        if (!tpl_buf_add(out, text.s + done, a - done) || !tpl_buf_add(out, s->to.s, s->to.len))
+            return TPL_ERR_MEM;
         done = from = b;
         if (a == b && from++ < text.len) { /* an empty match: go on behind the next character */
             from = a;
@@ -112,12 +130,15 @@ static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, tpl_buf *o
     return tpl_buf_add(out, text.s + done, text.len - done) ? TPL_OK : TPL_ERR_MEM;
 }
 
-static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, tpl_regex_work **work, tpl_err *err)
+static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, tpl_regex_work **work,
+                           tpl_err *err)
 {
     switch (s->kind) {
     case TPL_NORM_PREPEND:
-        return tpl_buf_add(out, s->to.s, s->to.len) && tpl_buf_add(out, text.s, text.len) ? TPL_OK : TPL_ERR_MEM;
-    case TPL_NORM_REPLACE: return s->regex ? replace_regex(s, text, out, work, err) : replace_string(s, text, out);
+        return tpl_buf_add(out, s->to.s, s->to.len) && tpl_buf_add(out, text.s, text.len) ? TPL_OK
+                                                                                          : TPL_ERR_MEM;
+    case TPL_NORM_REPLACE:
+        return s->regex ? replace_regex(s, text, out, work, err) : replace_string(s, text, out);
     default: return tpl_normalize_unicode(s->kind, text, out, err);
     }
 }
@@ -126,11 +147,13 @@ static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, t
 static bool is_idle(const tpl_norm_step *s, tpl_str text)
 {
     if (s->kind == TPL_NORM_PREPEND) return !text.len;
-    if (s->kind == TPL_NORM_REPLACE) return !s->regex && !memmem(text.s, text.len, s->from.s, s->from.len);
+    if (s->kind == TPL_NORM_REPLACE)
+        return !s->regex && !memmem(text.s, text.len, s->from.s, s->from.len);
     return tpl_normalize_is_plain(s->kind, text);
 }
 
-tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a, tpl_buf *b, tpl_regex_work **work, tpl_err *err)
+tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a, tpl_buf *b,
+                              tpl_regex_work **work, tpl_err *err)
 {
     for (int i = 0; i < n->n; i++) {
         const tpl_norm_step *s = &n->steps[i];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Normalizers of tokenizer.json: a list of rewriting steps. Known: NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence; any other is
- * TPL_ERR_UNSUPPORTED by name. Unicode forms use utf8proc's data (Unicode 14 in Debian 12). Built while loading, then any thread.
+ * Normalizers of tokenizer.json: a list of rewriting steps. Known: NFC, NFD, NFKC, NFKD, Prepend,
+ * Replace, Sequence; any other is TPL_ERR_UNSUPPORTED by name. Unicode forms use utf8proc's data
+ * (Unicode 14 in Debian 12). Built while loading, then any thread.
  */
 #ifndef TPL_TOKEN_NORMALIZER_H
 #define TPL_TOKEN_NORMALIZER_H
@@ -35,18 +36,21 @@ typedef struct tpl_normalizer {
 } tpl_normalizer;
 
 /* json: the "normalizer" member, NULL or null for none. */
-TPL_NODISCARD tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json, const char *where, tpl_err *err);
+TPL_NODISCARD tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json,
+                                                  const char *where, tpl_err *err);
 /* Adds one step by hand, for formats that imply it. */
-TPL_NODISCARD tpl_status tpl_normalizer_add(tpl_normalizer *n, tpl_norm_kind kind, tpl_str from, tpl_str to, const char *where,
-                                            tpl_err *err);
+TPL_NODISCARD tpl_status tpl_normalizer_add(tpl_normalizer *n, tpl_norm_kind kind, tpl_str from,
+                                            tpl_str to, const char *where, tpl_err *err);
 void tpl_normalizer_free(tpl_normalizer *n);
 
-/* Rewrites *text. The result is *text itself where nothing changes, else lies in a or b, which are scratch. */
-TPL_NODISCARD tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a, tpl_buf *b, tpl_regex_work **work,
-                                            tpl_err *err);
+/* Rewrites *text. The result is *text itself where nothing changes, else lies in a or b, which are
+ * scratch. */
+TPL_NODISCARD tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a,
+                                            tpl_buf *b, tpl_regex_work **work, tpl_err *err);
 
 /* Appends text in a Unicode normalization form, in time O(n log n) whatever the marks. */
-TPL_NODISCARD tpl_status tpl_normalize_unicode(tpl_norm_kind form, tpl_str text, tpl_buf *out, tpl_err *err);
+TPL_NODISCARD tpl_status tpl_normalize_unicode(tpl_norm_kind form, tpl_str text, tpl_buf *out,
+                                               tpl_err *err);
 /* True when text is certainly in NFC already: all characters below U+0300. */
 bool tpl_normalize_is_plain(tpl_norm_kind form, tpl_str text);
 

@@ -6,7 +6,7 @@
 
 static tpl_status cut_from(tpl_pretok_run *run, int i, tpl_str text, bool at_start, tpl_err *err);
 
-/* -- Finding matches --------------------------------------------------------------------------------------------------------- */
+/* -- Finding matches -------------------------------------------------------------------------- */
 
 static bool is_match(tpl_pretok_kind kind, uint32_t c)
 {
@@ -30,21 +30,24 @@ static void find_class(tpl_pretok_kind kind, tpl_str text, size_t from, size_t *
 
 static void find_string(const tpl_buf *what, tpl_str text, size_t from, size_t *start, size_t *end)
 {
-    const char *hit = from < text.len ? memmem(text.s + from, text.len - from, what->s, what->len) : NULL;
+    const char *hit =
+        from < text.len ? memmem(text.s + from, text.len - from, what->s, what->len) : NULL;
     *start = hit ? (size_t)(hit - text.s) : SIZE_MAX;
     *end = hit ? *start + what->len : SIZE_MAX;
 }
 
-static tpl_status find(tpl_pretok_run *run, const tpl_pretok_step *s, tpl_str text, size_t from, size_t *start, size_t *end,
-                       tpl_err *err)
+static tpl_status find(tpl_pretok_run *run, const tpl_pretok_step *s, tpl_str text, size_t from,
+                       size_t *start, size_t *end, tpl_err *err)
 {
-    if (s->kind == TPL_PRETOK_REGEX) return tpl_regex_find(s->regex, run->work, text, from, start, end, err);
-    if (s->kind == TPL_PRETOK_NUMBERS || s->kind == TPL_PRETOK_PUNCTUATION) find_class(s->kind, text, from, start, end);
+    if (s->kind == TPL_PRETOK_REGEX)
+        return tpl_regex_find(s->regex, run->work, text, from, start, end, err);
+    if (s->kind == TPL_PRETOK_NUMBERS || s->kind == TPL_PRETOK_PUNCTUATION)
+        find_class(s->kind, text, from, start, end);
     else find_string(&s->text, text, from, start, end);
     return TPL_OK;
 }
 
-/* -- What becomes of them ---------------------------------------------------------------------------------------------------- */
+/* -- What becomes of them --------------------------------------------------------------------- */
 
 typedef struct cutter {
     tpl_pretok_run *run;
@@ -59,7 +62,8 @@ typedef struct cutter {
 static tpl_status emit(cutter *c, size_t start, size_t end, tpl_err *err)
 {
     if (start == end) return TPL_OK;
-    return cut_from(c->run, c->i_next, (tpl_str){ c->text.s + start, end - start }, c->at_start && !start, err);
+    return cut_from(c->run, c->i_next, (tpl_str){ c->text.s + start, end - start },
+                    c->at_start && !start, err);
 }
 
 static tpl_status flush(cutter *c, tpl_err *err)
@@ -86,11 +90,13 @@ static tpl_status take(cutter *c, size_t start, size_t end, bool match, tpl_err 
     case TPL_SPLIT_ISOLATED: return emit(c, start, end, err);
     case TPL_SPLIT_REMOVED: return match ? TPL_OK : emit(c, start, end, err);
     case TPL_SPLIT_CONTIGUOUS:
-        if (!c->has_pending || c->pending_match != match) return replace_pending(c, start, end, match, err);
+        if (!c->has_pending || c->pending_match != match)
+            return replace_pending(c, start, end, match, err);
         c->end = end;
         return TPL_OK;
     case TPL_SPLIT_MERGED_WITH_PREVIOUS:
-        if (!match || !c->has_pending || c->pending_match) return replace_pending(c, start, end, match, err);
+        if (!match || !c->has_pending || c->pending_match)
+            return replace_pending(c, start, end, match, err);
         c->end = end;
         c->pending_match = true;
         return TPL_OK;
@@ -106,7 +112,9 @@ static tpl_status take(cutter *c, size_t start, size_t end, bool match, tpl_err 
 static tpl_status split(tpl_pretok_run *run, int i, tpl_str text, bool at_start, tpl_err *err)
 {
     const tpl_pretok_step *s = &run->p->steps[i];
-    cutter c = { .run = run, .i_next = i + 1, .text = text, .at_start = at_start, .behavior = s->behavior };
+    cutter c = {
+        .run = run, .i_next = i + 1, .text = text, .at_start = at_start, .behavior = s->behavior
+    };
     size_t done = 0, from = 0, a, b;
     while (from < text.len) {
         TPL_TRY(find(run, s, text, from, &a, &b, err));
@@ -114,13 +122,14 @@ static tpl_status split(tpl_pretok_run *run, int i, tpl_str text, bool at_start,
         if (a > done) TPL_TRY(take(&c, done, a, s->invert, err));
         done = from = b;
         if (b > a) TPL_TRY(take(&c, a, b, !s->invert, err));
-        else if (from < text.len) tpl_utf8_next(text.s, &from); /* an empty match cuts, and the search goes on behind */
+        else if (from < text.len)
+            tpl_utf8_next(text.s, &from); /* an empty match cuts, and the search goes on behind */
     }
     if (done < text.len) TPL_TRY(take(&c, done, text.len, s->invert, err));
     return flush(&c, err);
 }
 
-/* -- Steps ------------------------------------------------------------------------------------------------------------------- */
+/* -- Steps ------------------------------------------------------------------------------------ */
 
 static tpl_status scan(tpl_pretok_run *run, int i, tpl_str text, bool at_start, tpl_err *err)
 {
@@ -148,7 +157,8 @@ static tpl_status prefix_space(tpl_pretok_run *run, int i, tpl_str text, bool at
 
 static bool write_marks(const tpl_pretok_step *s, tpl_str text, bool at_start, tpl_buf *out)
 {
-    bool starts = (text.len >= s->text.len && !memcmp(text.s, s->text.s, s->text.len)) || text.s[0] == ' ';
+    bool starts =
+        (text.len >= s->text.len && !memcmp(text.s, s->text.s, s->text.len)) || text.s[0] == ' ';
     out->len = 0;
     if (!starts && (s->scheme == TPL_PREPEND_ALWAYS || (s->scheme == TPL_PREPEND_FIRST && at_start)))
         if (!tpl_buf_add(out, s->text.s, s->text.len)) return false;

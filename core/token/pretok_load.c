@@ -2,22 +2,27 @@
 #include "token/part.h"
 #include "token/pretok.h"
 
-static tpl_status add(tpl_pretok *p, tpl_pretok_kind kind, tpl_pretok_step **out, const char *where, tpl_err *err)
+static tpl_status add(tpl_pretok *p, tpl_pretok_kind kind, tpl_pretok_step **out, const char *where,
+                      tpl_err *err)
 {
     *out = NULL;
     if (p->n == TPL_PRETOK_STEPS_MAX)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "pre_tokenizer has more than %d steps", TPL_PRETOK_STEPS_MAX);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "pre_tokenizer has more than %d steps",
+                        TPL_PRETOK_STEPS_MAX);
     if (p->byte_level) /* what follows would see the bytes' alphabet, not the text */
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "pre_tokenizer ByteLevel is not the last step, which is not supported");
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where,
+                        "pre_tokenizer ByteLevel is not the last step, which is not supported");
     *out = &p->steps[p->n++];
     **out = (tpl_pretok_step){ .kind = kind };
     return TPL_OK;
 }
 
-static tpl_status set_text(tpl_pretok_step *s, tpl_str text, const char *what, const char *where, tpl_err *err)
+static tpl_status set_text(tpl_pretok_step *s, tpl_str text, const char *what, const char *where,
+                           tpl_err *err)
 {
     if (!text.len) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "%s is empty", what);
-    if (!tpl_buf_add(&s->text, text.s, text.len)) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for %s", what);
+    if (!tpl_buf_add(&s->text, text.s, text.len))
+        return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for %s", what);
     return TPL_OK;
 }
 
@@ -45,11 +50,13 @@ void tpl_pretok_free(tpl_pretok *p)
     p->n = 0;
 }
 
-/* -- tokenizer.json ---------------------------------------------------------------------------------------------------------- */
+/* -- tokenizer.json --------------------------------------------------------------------------- */
 
-static tpl_status read_behavior(const json_t *json, const char *what, tpl_split_behavior *out, const char *where, tpl_err *err)
+static tpl_status read_behavior(const json_t *json, const char *what, tpl_split_behavior *out,
+                                const char *where, tpl_err *err)
 {
-    static const char *const names[] = { "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous" };
+    static const char *const names[] = { "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                         "Contiguous" };
     tpl_str s;
     TPL_TRY(tpl_part_str(json, "behavior", what, &s, where, err));
     for (int i = 0; i < 5; i++)
@@ -83,21 +90,25 @@ static tpl_status add_split(tpl_pretok *p, const json_t *json, const char *where
     TPL_TRY(tpl_part_pattern(json, what, &pattern, &is_regex, where, err));
     TPL_TRY(read_behavior(json, what, &behavior, where, err));
     TPL_TRY(tpl_part_bool(json, "invert", 0, what, &invert, where, err));
-    /* the scanners' pieces tile the text: matches only, so Removed with invert is the same as Isolated */
-    if (is_regex && ((behavior == TPL_SPLIT_ISOLATED && !invert) || (behavior == TPL_SPLIT_REMOVED && invert)) &&
+    /* the scanners' pieces tile the text: matches only, so Removed with invert is the same as Isolated
+     */
+    if (is_regex &&
+        ((behavior == TPL_SPLIT_ISOLATED && !invert) || (behavior == TPL_SPLIT_REMOVED && invert)) &&
         tpl_scan_find(pattern))
         return tpl_pretok_add_split(p, pattern, where, err);
     TPL_TRY(add(p, is_regex ? TPL_PRETOK_REGEX : TPL_PRETOK_STRING, &s, where, err));
     s->behavior = behavior;
     s->invert = invert;
-    return is_regex ? tpl_regex_new(&s->regex, pattern, where, err) : set_text(s, pattern, what, where, err);
+    return is_regex ? tpl_regex_new(&s->regex, pattern, where, err)
+                    : set_text(s, pattern, what, where, err);
 }
 
 static tpl_status add_digits(tpl_pretok *p, const json_t *json, const char *where, tpl_err *err)
 {
     bool individual;
     tpl_pretok_step *s = NULL;
-    TPL_TRY(tpl_part_bool(json, "individual_digits", -1, "pre_tokenizer Digits", &individual, where, err));
+    TPL_TRY(
+        tpl_part_bool(json, "individual_digits", -1, "pre_tokenizer Digits", &individual, where, err));
     TPL_TRY(add(p, TPL_PRETOK_NUMBERS, &s, where, err));
     s->behavior = individual ? TPL_SPLIT_ISOLATED : TPL_SPLIT_CONTIGUOUS;
     return TPL_OK;
@@ -107,10 +118,13 @@ static tpl_status add_punctuation(tpl_pretok *p, const json_t *json, const char 
 {
     tpl_pretok_step *s = NULL;
     TPL_TRY(add(p, TPL_PRETOK_PUNCTUATION, &s, where, err));
-    return json_object_get(json, "behavior") ? read_behavior(json, "pre_tokenizer Punctuation", &s->behavior, where, err) : TPL_OK;
+    return json_object_get(json, "behavior")
+               ? read_behavior(json, "pre_tokenizer Punctuation", &s->behavior, where, err)
+               : TPL_OK;
 }
 
-tpl_status tpl_pretok_scheme(const json_t *json, const char *what, tpl_prepend_scheme *out, const char *where, tpl_err *err)
+tpl_status tpl_pretok_scheme(const json_t *json, const char *what, tpl_prepend_scheme *out,
+                             const char *where, tpl_err *err)
 {
     static const char *const names[] = { "always", "first", "never" };
     bool prefix;
@@ -139,17 +153,20 @@ static tpl_status add_metaspace(tpl_pretok *p, const json_t *json, const char *w
     return set_text(s, mark, what, where, err);
 }
 
-static tpl_status add_step(tpl_pretok *p, const json_t *json, int depth, const char *where, tpl_err *err);
+static tpl_status add_step(tpl_pretok *p, const json_t *json, int depth, const char *where,
+                           tpl_err *err);
 
-static tpl_status add_sequence(tpl_pretok *p, const json_t *json, int depth, const char *where, tpl_err *err)
+static tpl_status add_sequence(tpl_pretok *p, const json_t *json, int depth, const char *where,
+                               tpl_err *err)
 {
     const json_t *list = json_object_get(json, "pretokenizers");
     size_t i;
     const json_t *item;
     if (!json_is_array(list))
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "pre_tokenizer Sequence: 'pretokenizers' is not an array");
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where,
+                        "pre_tokenizer Sequence: 'pretokenizers' is not an array");
     if (depth >= TPL_PART_NESTING_MAX) return tpl_part_too_deep("pre_tokenizer", where, err);
-    json_array_foreach(list, i, item) TPL_TRY(add_step(p, item, depth + 1, where, err));
+    json_array_foreach (list, i, item) TPL_TRY(add_step(p, item, depth + 1, where, err));
     return TPL_OK;
 }
 

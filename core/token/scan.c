@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A backtracking regex engine takes the first alternative that matches at a position, greedily. The alternatives of these patterns
- * are told apart by the class of one or two characters, so each becomes a branch; where an alternative gives characters back
+ * A backtracking regex engine takes the first alternative that matches at a position, greedily. The
+ * alternatives of these patterns are told apart by the class of one or two characters, so each becomes a
+ * branch; where an alternative gives characters back
  * (\s+(?!\S) leaves one space, \s*[\r\n]+ ends at the last line break of a run) the branch says so.
  */
 #include "token/scan.h"
@@ -40,7 +41,8 @@ static bool is_other(glyph g, size_t pos)
 
 static size_t run_of(const char *s, size_t len, size_t pos, uint32_t mask)
 {
-    for (glyph g = look(s, len, pos); tpl_unicode_in(g.cls, mask) && g.end > pos; g = look(s, len, pos)) pos = g.end;
+    for (glyph g = look(s, len, pos); tpl_unicode_in(g.cls, mask) && g.end > pos; g = look(s, len, pos))
+        pos = g.end;
     return pos;
 }
 
@@ -50,7 +52,8 @@ static size_t run_of_others(const char *s, size_t len, size_t pos)
     return pos;
 }
 
-/* \s+(?!\S)|\s+ at a space: the whole run at the end of the text; before something else all but its last character, or that one. */
+/* \s+(?!\S)|\s+ at a space: the whole run at the end of the text; before something else all but its last
+ * character, or that one. */
 static size_t run_of_spaces(const char *s, size_t len, size_t pos)
 {
     size_t end = pos, last = pos;
@@ -61,7 +64,8 @@ static size_t run_of_spaces(const char *s, size_t len, size_t pos)
     return end == len || last == pos ? end : last;
 }
 
-/* End of 's 't 'm 'd 're 've 'll at the apostrophe at pos, or pos. With fold, the letters are (?i:..), and that makes U+017F an s. */
+/* End of 's 't 'm 'd 're 've 'll at the apostrophe at pos, or pos. With fold, the letters are (?i:..),
+ * and that makes U+017F an s. */
 static size_t contraction(const char *s, size_t len, size_t pos, bool fold)
 {
     size_t left = len - pos - 1;
@@ -133,15 +137,9 @@ static inline size_t scan_cl100k(const char *s, size_t len, size_t pos, int max_
     return spaces_or_lines(s, len, pos);
 }
 
-size_t tpl_scan_llama3(const char *s, size_t len, size_t pos)
-{
-    return scan_cl100k(s, len, pos, 3);
-}
+size_t tpl_scan_llama3(const char *s, size_t len, size_t pos) { return scan_cl100k(s, len, pos, 3); }
 
-size_t tpl_scan_qwen2(const char *s, size_t len, size_t pos)
-{
-    return scan_cl100k(s, len, pos, 1);
-}
+size_t tpl_scan_qwen2(const char *s, size_t len, size_t pos) { return scan_cl100k(s, len, pos, 1); }
 
 tpl_scan_fn tpl_scan_find(tpl_str pattern)
 {
@@ -149,13 +147,19 @@ tpl_scan_fn tpl_scan_find(tpl_str pattern)
         const char *pattern;
         tpl_scan_fn scan;
     } known[] = {
-        { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", tpl_scan_gpt2 },
-        { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
-          "\\s+(?!\\S)|\\s+", tpl_scan_llama3 },
-        { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
-          "\\s+(?!\\S)|\\s+", tpl_scan_qwen2 },
+        { "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+          tpl_scan_gpt2 },
+        { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
+          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+          "\\s+(?!\\S)|\\s+",
+          tpl_scan_llama3 },
+        { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+          "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+          "\\s+(?!\\S)|\\s+",
+          tpl_scan_qwen2 },
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strlen(known[i].pattern) == pattern.len && !memcmp(known[i].pattern, pattern.s, pattern.len)) return known[i].scan;
+        if (strlen(known[i].pattern) == pattern.len && !memcmp(known[i].pattern, pattern.s, pattern.len))
+            return known[i].scan;
     return NULL;
 }

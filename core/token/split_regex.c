@@ -7,7 +7,8 @@
 
 #include "token/split_rewrite.h"
 
-/* Steps and memory of one match: two orders above what the longest published pattern needs on a megabyte of one character. */
+/* Steps and memory of one match: two orders above what the longest published pattern needs on a megabyte
+ * of one character. */
 #define MATCH_LIMIT 100000000
 #define DEPTH_LIMIT 1000000
 #define HEAP_LIMIT_KB 65536
@@ -30,15 +31,17 @@ static tpl_status compile(tpl_regex *re, const tpl_buf *pattern, const char *whe
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a regex");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    re->code = pcre2_compile((PCRE2_SPTR)pattern->s, pattern->len, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                             &code, &at, context);
+    re->code = pcre2_compile((PCRE2_SPTR)pattern->s, pattern->len,
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
+                             &at, context);
     pcre2_compile_context_free(context);
     if (!re->code) {
         PCRE2_UCHAR text[128] = "";
         pcre2_get_error_message(code, text, sizeof text);
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "regex does not compile: %s", (char *)text);
     }
-    pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE); /* without JIT the interpreter runs, under the same limits */
+    pcre2_jit_compile(re->code,
+                      PCRE2_JIT_COMPLETE); /* without JIT the interpreter runs, under the same limits */
     return TPL_OK;
 }
 
@@ -89,17 +92,20 @@ void tpl_regex_work_free(tpl_regex_work *w)
     free(w);
 }
 
-tpl_status tpl_regex_find(const tpl_regex *re, tpl_regex_work **work, tpl_str text, size_t from, size_t *start, size_t *end,
-                          tpl_err *err)
+tpl_status tpl_regex_find(const tpl_regex *re, tpl_regex_work **work, tpl_str text, size_t from,
+                          size_t *start, size_t *end, tpl_err *err)
 {
-    if (!*work && !(*work = work_new())) return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a regex match");
-    int n = pcre2_match(re->code, (PCRE2_SPTR)text.s, text.len, from, PCRE2_NO_UTF_CHECK, (*work)->match, (*work)->context);
+    if (!*work && !(*work = work_new()))
+        return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a regex match");
+    int n = pcre2_match(re->code, (PCRE2_SPTR)text.s, text.len, from, PCRE2_NO_UTF_CHECK, (*work)->match,
+                        (*work)->context);
     *start = *end = SIZE_MAX;
     if (n == PCRE2_ERROR_NOMATCH) return TPL_OK;
     if (n < 0) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(n, why, sizeof why);
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "split regex gave up on a text of %zu bytes: %s", text.len, (char *)why);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "",
+                        "split regex gave up on a text of %zu bytes: %s", text.len, (char *)why);
     }
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer((*work)->match);
     *start = at[0];

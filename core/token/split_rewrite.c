@@ -8,10 +8,14 @@
 #define PATTERN_MAX 65536
 
 /* White_Space as class items, and all the rest; PCRE2's own \s under UCP has U+180E too */
-#define SPACE_ITEMS "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define OTHER_ITEMS                                                                                                          \
-    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"     \
-    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}"
+#define SPACE_ITEMS                                                     \
+    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"  \
+    "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define OTHER_ITEMS                                                     \
+    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}"      \
+    "\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"           \
+    "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"         \
+    "\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}"
 
 typedef struct rewriter {
     tpl_str in;
@@ -21,20 +25,20 @@ typedef struct rewriter {
     const char *refused; /* construct that means something else in PCRE2 */
 } rewriter;
 
-static bool put(rewriter *r, const char *s)
-{
-    return tpl_buf_add(r->out, s, strlen(s));
-}
+static bool put(rewriter *r, const char *s) { return tpl_buf_add(r->out, s, strlen(s)); }
 
-/* -- Properties ----------------------------------------------------------------------------------------------------------------- */
+/* -- Properties ------------------------------------------------------------------------------- */
 
 /* The categories of a name like "L" or "Lu" as TPL_UC bits, 0: it is not a general category. */
 static uint32_t category_mask(tpl_str name)
 {
-    static const char names[] = "CnCcCfCoCsLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZp"; /* order of unicode.h */
+    static const char names[] =
+        "CnCcCfCoCsLuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZp"; /* order of unicode.h */
     uint32_t mask = 0;
     for (int i = 0; names[2 * i]; i++)
-        if (name.s[0] == names[2 * i] && (name.len == 1 || (name.len == 2 && name.s[1] == names[2 * i + 1]))) mask |= 1u << i;
+        if (name.s[0] == names[2 * i] &&
+            (name.len == 1 || (name.len == 2 && name.s[1] == names[2 * i + 1])))
+            mask |= 1u << i;
     return name.s[0] == 'C' ? 0 : mask; /* what was unassigned is not taken out of C */
 }
 
@@ -67,13 +71,15 @@ static bool put_property(rewriter *r, bool negated)
         return true;
     }
     r->i += len;
-    if (!mask || (negated && r->in_class)) return tpl_buf_add(r->out, p, len); /* a script; or inexact for new characters */
+    if (!mask || (negated && r->in_class))
+        return tpl_buf_add(r->out, p, len); /* a script; or inexact for new characters */
     if (!r->in_class && !put(r, negated ? "[^" : "[")) return false;
-    bool ok = put(r, "\\p{") && tpl_buf_add(r->out, name.s, name.len) && put(r, "}") && put_new_items(r, mask);
+    bool ok =
+        put(r, "\\p{") && tpl_buf_add(r->out, name.s, name.len) && put(r, "}") && put_new_items(r, mask);
     return ok && (r->in_class || put(r, "]"));
 }
 
-/* -- The rest ------------------------------------------------------------------------------------------------------------------- */
+/* -- The rest --------------------------------------------------------------------------------- */
 
 static bool put_escape(rewriter *r)
 {
@@ -83,8 +89,13 @@ static bool put_escape(rewriter *r)
     switch (c) {
     case 's': return put(r, r->in_class ? SPACE_ITEMS : "[" SPACE_ITEMS "]");
     case 'S': return put(r, r->in_class ? OTHER_ITEMS : "[^" SPACE_ITEMS "]");
-    case 'h': case 'H': r->refused = "\\h (a hexadecimal digit)"; return true;
-    case 'M': case 'C': case 'c': case 'g': case 'k': r->refused = "\\M, \\C, \\c, \\g or \\k"; return true;
+    case 'h':
+    case 'H': r->refused = "\\h (a hexadecimal digit)"; return true;
+    case 'M':
+    case 'C':
+    case 'c':
+    case 'g':
+    case 'k': r->refused = "\\M, \\C, \\c, \\g or \\k"; return true;
     case 0: r->refused = "a backslash at the end"; return true;
     default: return tpl_buf_add(r->out, r->in.s + r->i - 2, 2);
     }
@@ -128,11 +139,13 @@ static bool step(rewriter *r)
 static tpl_status rewrite(rewriter *r, const char *where, tpl_err *err)
 {
     if (r->in.len > PATTERN_MAX)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "regex has %zu bytes, at most %d", r->in.len, PATTERN_MAX);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "regex has %zu bytes, at most %d", r->in.len,
+                        PATTERN_MAX);
     while (r->i < r->in.len && !r->refused)
         if (!step(r)) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a regex");
     if (r->refused)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "regex '%.80s%s' has %s, which is not supported", r->in.s,
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where,
+                        "regex '%.80s%s' has %s, which is not supported", r->in.s,
                         r->in.len > 80 ? "..." : "", r->refused);
     return TPL_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a tokenizer, in the order in which a text passes them: added tokens cut out of the raw text, normalizer, added tokens
- * cut out of the normalised text, pre-tokenizer, model, post-processor; and the decoder for the way back. The two loaders fill this
- * struct. Threads: as tokenizer.h.
+ * The parts of a tokenizer, in the order in which a text passes them: added tokens cut out of the raw
+ * text, normalizer, added tokens cut out of the normalised text, pre-tokenizer, model, post-processor;
+ * and the decoder for the way back. The two loaders fill this struct. Threads: as tokenizer.h.
  */
 #ifndef TPL_TOKEN_TOKENIZER_PRIV_H
 #define TPL_TOKEN_TOKENIZER_PRIV_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Character classes of Unicode 16.0, the version of the regex engine (Oniguruma 6.9.10) in whose terms tokenizers define their
- * splits. One byte a code point: general category in the low five bits, then White_Space, then word character (UTS 18: Alphabetic,
- * M, Nd, Pc, Join_Control). Any thread; read-only tables made by spec/fixtures/make/unicode_tables.py.
+ * Character classes of Unicode 16.0, the version of the regex engine (Oniguruma 6.9.10) in whose terms
+ * tokenizers define their splits. One byte a code point: general category in the low five bits, then
+ * White_Space, then word character (UTS 18: Alphabetic, M, Nd, Pc, Join_Control). Any thread; read-only
+ * tables made by spec/fixtures/make/unicode_tables.py.
  */
 #ifndef TPL_TOKEN_UNICODE_H
 #define TPL_TOKEN_UNICODE_H
@@ -11,9 +12,36 @@
 #include <stdint.h>
 
 enum { /* order of CATEGORIES in the generator */
-    TPL_UC_CN, TPL_UC_CC, TPL_UC_CF, TPL_UC_CO, TPL_UC_CS, TPL_UC_LU, TPL_UC_LL, TPL_UC_LT, TPL_UC_LM, TPL_UC_LO,
-    TPL_UC_MN, TPL_UC_MC, TPL_UC_ME, TPL_UC_ND, TPL_UC_NL, TPL_UC_NO, TPL_UC_PC, TPL_UC_PD, TPL_UC_PS, TPL_UC_PE,
-    TPL_UC_PI, TPL_UC_PF, TPL_UC_PO, TPL_UC_SM, TPL_UC_SC, TPL_UC_SK, TPL_UC_SO, TPL_UC_ZS, TPL_UC_ZL, TPL_UC_ZP,
+       TPL_UC_CN,
+       TPL_UC_CC,
+       TPL_UC_CF,
+       TPL_UC_CO,
+       TPL_UC_CS,
+       TPL_UC_LU,
+       TPL_UC_LL,
+       TPL_UC_LT,
+       TPL_UC_LM,
+       TPL_UC_LO,
+       TPL_UC_MN,
+       TPL_UC_MC,
+       TPL_UC_ME,
+       TPL_UC_ND,
+       TPL_UC_NL,
+       TPL_UC_NO,
+       TPL_UC_PC,
+       TPL_UC_PD,
+       TPL_UC_PS,
+       TPL_UC_PE,
+       TPL_UC_PI,
+       TPL_UC_PF,
+       TPL_UC_PO,
+       TPL_UC_SM,
+       TPL_UC_SC,
+       TPL_UC_SK,
+       TPL_UC_SO,
+       TPL_UC_ZS,
+       TPL_UC_ZL,
+       TPL_UC_ZP,
 };
 #define TPL_UC_BITS(first, last) (((2u << (last)) - 1) & ~((1u << (first)) - 1))
 #define TPL_UC_LETTER TPL_UC_BITS(TPL_UC_LU, TPL_UC_LO)
@@ -40,9 +68,6 @@ static inline uint8_t tpl_unicode_get(uint32_t c)
 }
 
 /* True when the class byte's general category is in the set of TPL_UC_* masks. */
-static inline bool tpl_unicode_in(uint8_t cls, uint32_t mask)
-{
-    return mask >> (cls & 31) & 1;
-}
+static inline bool tpl_unicode_in(uint8_t cls, uint32_t mask) { return mask >> (cls & 31) & 1; }
 
 #endif

@@ -46,7 +46,8 @@ size_t tpl_utf8_valid(const char *s, size_t len)
     return i;
 }
 
-/* Sets the state for a lead byte; false when b cannot begin a character. Table 3-7 of the Unicode standard. */
+/* Sets the state for a lead byte; false when b cannot begin a character. Table 3-7 of the Unicode
+ * standard. */
 static bool begin(tpl_utf8_stream *st, unsigned char b)
 {
     st->low = 0x80;

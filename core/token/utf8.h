@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * UTF-8 of tokenizers: decoding of text known to be valid, and the lossy decoder for bytes that may not be: one U+FFFD for each maximal
- * invalid part (WHATWG Encoding standard, Rust's from_utf8_lossy, Python's errors="replace"). The decoder is a state machine over
- * bytes, so the result does not depend on where a stream is cut. Functions without state: any thread.
+ * UTF-8 of tokenizers: decoding of text known to be valid, and the lossy decoder for bytes that may not
+ * be: one U+FFFD for each maximal invalid part (WHATWG Encoding standard, Rust's from_utf8_lossy,
+ * Python's errors="replace"). The decoder is a state machine over bytes, so the result does not depend
+ * on where a stream is cut. Functions without state: any thread.
  */
 #ifndef TPL_TOKEN_UTF8_H
 #define TPL_TOKEN_UTF8_H

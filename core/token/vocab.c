@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/ck.h"
+#include "token/buf.h"
 
-/* Eight bytes a round, multiply and fold; the constants are odd 64-bit fractions of the golden ratio and of sqrt(3). */
+/* Eight bytes a round, multiply and fold; the constants are odd 64-bit fractions of the golden ratio and
+ * of sqrt(3). */
 static uint32_t hash(const char *s, size_t len)
 {
     uint64_t h = len * 0x9E3779B97F4A7C15u, word;
@@ -28,22 +29,25 @@ tpl_shown tpl_show(const char *s, size_t len)
     size_t n = 0, max = sizeof o.s - 6;
     o.s[n++] = '\'';
     for (size_t i = 0; i < len && n < max; i++) o.s[n++] = (unsigned char)s[i] < 0x20 ? '?' : s[i];
-    while (n > 1 && n >= max && ((unsigned char)o.s[n - 1] & 0xC0) == 0x80) n--; /* not in the middle of a character */
+    while (n > 1 && n >= max && ((unsigned char)o.s[n - 1] & 0xC0) == 0x80)
+        n--; /* not in the middle of a character */
     if (n >= max - 4 && n > 1 && len >= max - 1) memcpy(o.s + n, "...", 3), n += 3;
     o.s[n++] = '\'';
     o.s[n] = 0;
     return o;
 }
 
-tpl_status tpl_vocab_init(tpl_vocab *v, size_t n_tokens, size_t text_bytes, const char *where, tpl_err *err)
+tpl_status tpl_vocab_init(tpl_vocab *v, size_t n_tokens, size_t text_bytes, const char *where,
+                          tpl_err *err)
 {
     *v = (tpl_vocab){ 0 };
     if (!n_tokens) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary is empty");
     if (n_tokens > TPL_VOCAB_MAX)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary has %zu tokens, at most %d", n_tokens, TPL_VOCAB_MAX);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary has %zu tokens, at most %d", n_tokens,
+                        TPL_VOCAB_MAX);
     uint64_t n_slots = 16;
     while (n_slots < n_tokens * 2) n_slots *= 2;
-    v->slots = malloc(n_slots * sizeof *v->slots);
+    v->slots = calloc(n_slots, sizeof *v->slots);
     v->text = malloc(text_bytes ? text_bytes : 1);
     if (!v->slots || !v->text) {
         tpl_vocab_free(v);
@@ -77,36 +81,34 @@ static uint32_t slot_of(const tpl_vocab *v, const char *s, size_t len)
 static bool reach(tpl_vocab *v, int32_t id)
 {
     if (id < v->n) return true;
-    if (id >= v->n_cap) {
-        int32_t cap = id + id / 2 + 1024;
-        tpl_token *t = realloc(v->tokens, (size_t)cap * sizeof *t);
-        if (!t) return false;
-        v->tokens = t;
-        v->n_cap = cap;
-    }
+    if (!tpl_grow((void **)&v->tokens, &v->cap, (size_t)id + 1024, sizeof *v->tokens)) return false;
     memset(v->tokens + v->n, 0, (size_t)(id + 1 - v->n) * sizeof *v->tokens);
     v->n = id + 1;
     return true;
 }
 
-tpl_status tpl_vocab_add(tpl_vocab *v, int64_t id, tpl_str s, uint32_t flags, const char *where, tpl_err *err)
+tpl_status tpl_vocab_add(tpl_vocab *v, int64_t id, tpl_str s, uint32_t flags, const char *where,
+                         tpl_err *err)
 {
     if (id < 0 || id >= TPL_VOCAB_MAX)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "token %s has id %lld, expected 0 to %d", tpl_show(s.s, s.len).s,
-                        (long long)id, TPL_VOCAB_MAX - 1);
-    if (!reach(v, (int32_t)id)) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for token %lld", (long long)id);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "token %s has id %lld, expected 0 to %d",
+                        tpl_show(s.s, s.len).s, (long long)id, TPL_VOCAB_MAX - 1);
+    if (!reach(v, (int32_t)id))
+        return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for token %lld", (long long)id);
     tpl_token *t = &v->tokens[id];
     if (t->flags)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "tokens %s and %s have the same id %lld", tpl_show(t->s, t->len).s,
-                        tpl_show(s.s, s.len).s, (long long)id);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "tokens %s and %s have the same id %lld",
+                        tpl_show(t->s, t->len).s, tpl_show(s.s, s.len).s, (long long)id);
     uint32_t slot = slot_of(v, s.s, s.len);
     if (v->slots[slot] >= 0)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "token %s has two ids, %d and %lld", tpl_show(s.s, s.len).s, v->slots[slot],
-                        (long long)id);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "token %s has two ids, %d and %lld",
+                        tpl_show(s.s, s.len).s, v->slots[slot], (long long)id);
     if (!ck_range(v->text_len, s.len, v->text_cap) || v->n_used >= v->slot_mask / 2 + 1)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "vocabulary grew while it was read");
     if (s.len) memcpy(v->text + v->text_len, s.s, s.len);
-    *t = (tpl_token){ .s = v->text + v->text_len, .len = (uint32_t)s.len, .flags = flags | TPL_TOKEN_USED };
+    *t = (tpl_token){ .s = v->text + v->text_len,
+                      .len = (uint32_t)s.len,
+                      .flags = flags | TPL_TOKEN_USED };
     v->text_len += s.len;
     v->slots[slot] = (int32_t)id;
     v->n_used++;

@@ -321,7 +321,11 @@ static void apply_step(tpl_sampler *s, const tpl_sampling *p, const uint32_t *po
     if (stats.best < 0) return;
     switch (step) {
     case TPL_SAMPLER_TEMPERATURE:
-        for (int64_t i = 0; i < s->n && p->temperature >= greedy_below; i++) s->z[i] /= p->temperature;
+        if (p->temperature < greedy_below) {
+            keep = (tpl_keep){ stats.max, 1 };
+            break;
+        }
+        for (int64_t i = 0; i < s->n; i++) s->z[i] /= p->temperature;
         return;
     case TPL_SAMPLER_TOP_K: tpl_sampler_top_k(s, stats.max, p->top_k, &keep); break;
     case TPL_SAMPLER_TOP_P: tpl_sampler_top_p(s, stats.max, 1, p->top_p, &keep); break;

@@ -80,8 +80,8 @@ local function describe(stage, op, v, t)
     sizes[i - 1] = stage.graph.sizes[v.dims[i]]
     cols = cols * sizes[i - 1]
   end
-  return { name = v.name, op = op.name, layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl, axis = some_axis(stage, op, v),
-    placement = marks.show(stage.mesh, v.dims, v.pl), rows = t.rows * v.div, cols = cols, pieces = {}, low_op = op, step = t.step, mesh = stage.mesh }
+  return { name = v.name, base = v.base or v.name, op = op.name, layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl, axis = some_axis(stage, op, v),
+    placement = marks.show(stage.mesh, v.dims, v.pl), rows = t.real_rows, cols = cols, pieces = {}, low_op = op, step = t.step, mesh = stage.mesh }
 end
 
 --- Sort what ranks left behind into values, in op order, a value of each step apart.
@@ -163,7 +163,7 @@ function M.recombine(plan, tapped)
       ffi.copy(v.data + at, p.data, p.rows * v.cols * 8)
       at = at + p.rows * v.cols
     end
-    v.parts = nil
+    v.parts, v.shape = nil, { v.rows, unpack(v.sizes) }
   end
   return out
 end

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Open the tokenizer of a model, from a tokenizer.json, a model's folder or a .gguf file: text to ids and back.
--- The C core (core/token) knows tokenizer.json and GGUF vocabularies; this module finds the files beside them and reads from
--- tokenizer_config.json, generation_config.json and chat_template.jinja what the core cannot know. Ids count from 0.
+--- Open the tokenizer of a model, from a tokenizer.json, a model's folder or a .gguf file: text to ids, and back.
+-- The C core (core/token) knows tokenizer.json and GGUF vocabularies; this module finds the files beside them and
+-- reads from tokenizer_config.json, generation_config.json and chat_template.jinja what the core cannot know.
+-- Ids count from 0.
 local M = {}
 
 local MOST_TOKENIZER_BYTES = 512 * 2 ^ 20
@@ -20,12 +21,12 @@ local function core() return require("tpl.core") end
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 
--- -- Encoding and decoding --------------------------------------------------------------------------------------------
+-- -- Encoding and decoding ------------------------------------------------------------------------
 
 --- Encode a text.
 ---@param text string   bytes; what is not UTF-8 is read as U+FFFD
----@param opts? {special: boolean?, bos: boolean?}  special (default true): the spelling of a control token is that token;
----  bos (default true): add what the model's post-processor adds
+---@param opts? {special: boolean?, bos: boolean?}  both true by default; special: the spelling of a control token is
+---  that token; bos: add what the model's post-processor adds
 ---@return integer[]? ids
 ---@return string? message, string? code, string? where, string? hint
 function Tokenizer:encode(text, opts)
@@ -50,7 +51,7 @@ end
 ---@field flush fun(self): string               what is left at the end
 
 --- Make a decoder for tokens that come one by one.
----@param opts? {skip_special: boolean?, prompt: integer?}  prompt: the first so many tokens are followed but show nothing
+---@param opts? {skip_special: boolean?, prompt: integer?}  prompt: so many tokens are followed first, showing nothing
 ---@return tpl.Detok
 function Tokenizer:stream(opts)
   opts = opts or {}
@@ -74,7 +75,7 @@ function Tokenizer:id(token) return self.core:find(token) end
 --- Say whether encoding with bos puts the BOS in front.
 function Tokenizer:adds_bos() return self.core:adds_bos() end
 
--- -- Files beside tokenizer.json -----------------------------------------------------------------------------------------
+-- -- Files beside tokenizer.json ------------------------------------------------------------------
 
 local function is_null(x) return x == nil or x == core().json.null end
 
@@ -120,10 +121,11 @@ local function find_template(dir, config)
   return template_text(object and object.chat_template) or template_text(config.chat_template)
 end
 
--- Classes of the transformers library that build their post-processor from add_bos_token and add_eos_token; for all others the one
--- in tokenizer.json stands, and add_bos_token = true can only add to it.
+-- Classes of the transformers library that build their post-processor from add_bos_token and add_eos_token; for all
+-- others the one in tokenizer.json stands, and add_bos_token = true can only add to it.
 local function rebuilds_post_processor(class)
-  return type(class) == "string" and (class:find("^Llama") or class:find("^CodeLlama") or class:find("^Gemma")) and true or false
+  if type(class) ~= "string" then return false end
+  return (class:find("^Llama") or class:find("^CodeLlama") or class:find("^Gemma")) ~= nil
 end
 
 local function flag(value, rebuilds)
@@ -148,7 +150,8 @@ local function configure(self, dir)
   self.bos_token, self.eos_token = bos, eos
   local ok, message, code, where = self.core:configure {
     -- a spelling that is no token serves the template only
-    bos_token = bos and self.core:find(bos) and bos or nil, eos_token = eos and self.core:find(eos) and eos or nil,
+    bos_token = bos and self.core:find(bos) and bos or nil,
+    eos_token = eos and self.core:find(eos) and eos or nil,
     add_bos = flag(config.add_bos_token, rebuilds), add_eos = flag(config.add_eos_token, rebuilds),
   }
   if not ok then error({ message, code, where }, 0) end
@@ -156,7 +159,7 @@ local function configure(self, dir)
   self.chat_template = find_template(dir, config)
 end
 
--- -- Opening ----------------------------------------------------------------------------------------------------------------
+-- -- Opening --------------------------------------------------------------------------------------
 
 local function finish(object, source)
   local self = setmetatable({ core = object, source = source }, Tokenizer)

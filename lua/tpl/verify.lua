@@ -163,8 +163,8 @@ local function check_run(plan, values, reference, tolerance)
   local out = { compared = 0, max_nmse = 0, by_name = {} }
   local inputs = by_step_and_name(values)
   for _, v in ipairs(values) do
-    local r = reference[v.step_no .. "/" .. v.name]
-    if r and r.rows >= v.rows and r.cols == v.cols then
+    local r = reference[v.step_no .. "/" .. v.base]
+    if r and r.rows == v.rows and r.cols == v.cols then
       r.whole = r.whole or tap.whole(r)
       local found = check_value(v, r.whole)
       out.compared, out.max_nmse = out.compared + 1, math.max(out.max_nmse, found.nmse)

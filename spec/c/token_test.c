@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokenizers from C: sizes and limits of calls, lossy UTF-8 at every cut, the merge queue and merging against naive versions written here,
- * long runs on a small stack, several threads on one tokenizer. UTF-8 expectations: Unicode standard 16.0, tables 3-8 to 3-11, and the
- * WHATWG Encoding standard; ids: spec/fixtures/tokenizer (Hugging Face tokenizers).
+ * Tokenizers from C: sizes and limits of calls, lossy UTF-8 at every cut, the merge queue and merging
+ * against naive versions written here, long runs on a small stack, several threads on one tokenizer.
+ * UTF-8 expectations: Unicode standard 16.0, tables 3-8 to 3-11, and the WHATWG Encoding standard; ids:
+ * spec/fixtures/tokenizer (Hugging Face tokenizers).
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -47,7 +48,7 @@ static uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* -- UTF-8 ------------------------------------------------------------------------------------------------------------------- */
+/* -- UTF-8 ------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *in, *out;
@@ -55,11 +56,13 @@ static const struct {
     { "abc", "abc" },
     { "\xC3\xA9", "\xC3\xA9" },
     { "\xF0\x9F\x98\x80", "\xF0\x9F\x98\x80" },
-    { "\xC0\xAF", FFFD FFFD },                                                     /* overlong, table 3-8 */
-    { "\xE0\x80\xBF\xF0\x81\x82\x41", FFFD FFFD FFFD FFFD FFFD FFFD "A" },         /* table 3-8 */
-    { "\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", FFFD FFFD FFFD FFFD FFFD FFFD FFFD FFFD "A" }, /* surrogates, table 3-9 */
-    { "\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", FFFD FFFD FFFD FFFD FFFD "A" FFFD FFFD "B" }, /* too large, table 3-10 */
-    { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", FFFD FFFD FFFD FFFD "A" },           /* truncated, table 3-11 */
+    { "\xC0\xAF", FFFD FFFD },                                             /* overlong, table 3-8 */
+    { "\xE0\x80\xBF\xF0\x81\x82\x41", FFFD FFFD FFFD FFFD FFFD FFFD "A" }, /* table 3-8 */
+    { "\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41",
+      FFFD FFFD FFFD FFFD FFFD FFFD FFFD FFFD "A" }, /* surrogates, table 3-9 */
+    { "\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42",
+      FFFD FFFD FFFD FFFD FFFD "A" FFFD FFFD "B" },                      /* too large, table 3-10 */
+    { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", FFFD FFFD FFFD FFFD "A" }, /* truncated, table 3-11 */
     { "\xE2\x82", FFFD },
     { "x\xF0\x9F\x98", "x" FFFD },
     { "\x80\xBF", FFFD FFFD },
@@ -100,7 +103,7 @@ static void every_scalar_value_passes_and_comes_back(void **state)
     }
 }
 
-/* -- Calls ------------------------------------------------------------------------------------------------------------------- */
+/* -- Calls ------------------------------------------------------------------------------------ */
 
 static void encode_tells_the_size_it_needs_and_keeps_inside_the_buffer(void **state)
 {
@@ -131,7 +134,8 @@ static void a_text_beyond_the_limit_is_refused(void **state)
     tpl_err err = { 0 };
     size_t n = 7;
     /* the length alone decides: the bytes are not looked at */
-    assert_int_equal(tpl_tokenizer_encode(t, "x", TPL_TOKENIZE_MAX_BYTES + 1, 0, NULL, 0, &n, &err), TPL_ERR_ARG);
+    assert_int_equal(tpl_tokenizer_encode(t, "x", TPL_TOKENIZE_MAX_BYTES + 1, 0, NULL, 0, &n, &err),
+                     TPL_ERR_ARG);
     assert_int_equal(n, 0);
     assert_non_null(strstr(err.msg, "at most"));
     tpl_tokenizer_free(t);
@@ -169,7 +173,8 @@ static void decoding_gives_every_byte_back(void **state)
     tpl_str s;
     tpl_buf out = { 0 };
     for (int i = 0; i < 128; i++) text[i] = (char)i;
-    text[0] = ' '; /* the fixture puts a space in front of pieces that have none: whole text comes back with spaces added only */
+    text[0] = ' '; /* the fixture puts a space in front of pieces that have none: whole text comes back
+                      with spaces added only */
     assert_int_equal(tpl_tokenizer_encode(t, text, 128, 0, ids, 1024, &n, &err), TPL_OK);
     assert_int_equal(tpl_detok_new(&d, t, false, 0, &err), TPL_OK);
     for (size_t i = 0; i < n; i++) {
@@ -184,12 +189,13 @@ static void decoding_gives_every_byte_back(void **state)
     tpl_tokenizer_free(t);
 }
 
-/* -- The merge queue --------------------------------------------------------------------------------------------------------------- */
+/* -- The merge queue -------------------------------------------------------------------------- */
 
 static void queue_pops_in_order(void **state)
 {
     enum { N = 40000, RANKS = 3000 };
-    static uint64_t left[3 * N]; /* what a correct queue still holds: a plain list, the smallest is searched */
+    static uint64_t
+        left[3 * N]; /* what a correct queue still holds: a plain list, the smallest is searched */
     uint32_t seed = 1;
     tpl_merge_queue q = { 0 };
     static const size_t sizes[] = { 10, 1000, N };
@@ -225,7 +231,7 @@ static void queue_pops_in_order(void **state)
     tpl_merge_queue_free(&q);
 }
 
-/* -- Merging, against the definition -------------------------------------------------------------------------------------------------- */
+/* -- Merging, against the definition ---------------------------------------------------------- */
 
 enum { N_TOKENS = 400, TOKEN_LEN = 12 };
 
@@ -237,7 +243,8 @@ typedef struct toy {
     uint32_t rank[N_TOKENS][N_TOKENS];
 } toy;
 
-/* Letters and random merges of random ranks: unlike trained merges, a merge may rank before the one that made its parts. */
+/* Letters and random merges of random ranks: unlike trained merges, a merge may rank before the one that
+ * made its parts. */
 static toy *toy_new(uint32_t seed)
 {
     toy *y = calloc(1, sizeof *y);
@@ -256,12 +263,15 @@ static toy *toy_new(uint32_t seed)
     }
     assert_int_equal(n, N_TOKENS);
     for (int32_t i = 0; i < n; i++)
-        assert_int_equal(tpl_vocab_add(&y->vocab, i, (tpl_str){ y->names[i], strlen(y->names[i]) }, TPL_TOKEN_MODEL, "toy", &err), TPL_OK);
+        assert_int_equal(tpl_vocab_add(&y->vocab, i, (tpl_str){ y->names[i], strlen(y->names[i]) },
+                                       TPL_TOKEN_MODEL, "toy", &err),
+                         TPL_OK);
     tpl_bpe_options o = { .vocab = &y->vocab, .unk_id = -1 };
     assert_int_equal(tpl_bpe_new(&y->bpe, &o, N_TOKENS * 16, "toy", &err), TPL_OK);
     for (int32_t m = 3; m < n; m++) /* every cut of every token, at a random rank; ranks may be equal */
         for (size_t cut = 1; cut < strlen(y->names[m]); cut++) {
-            int32_t a = tpl_vocab_find(&y->vocab, y->names[m], cut), b = tpl_vocab_find(&y->vocab, y->names[m] + cut, strlen(y->names[m]) - cut);
+            int32_t a = tpl_vocab_find(&y->vocab, y->names[m], cut),
+                    b = tpl_vocab_find(&y->vocab, y->names[m] + cut, strlen(y->names[m]) - cut);
             if (a < 0 || b < 0) continue;
             y->merged[a][b] = m;
             y->rank[a][b] = next_random(&seed) % 700;
@@ -297,7 +307,9 @@ static size_t merge_naively(const toy *y, int32_t *ids, size_t n)
 
 static void merging_equals_its_definition(void **state)
 {
-    static const size_t lengths[] = { 1, 2, 3, 10, 39, 40, 41, 42, 100, 1000, 17000 }; /* in place, by heap, by buckets */
+    static const size_t lengths[] = {
+        1, 2, 3, 10, 39, 40, 41, 42, 100, 1000, 17000
+    }; /* in place, by heap, by buckets */
     static char text[17000];
     static int32_t got[17000], want[17000];
     void *work = NULL;
@@ -313,7 +325,8 @@ static void merging_equals_its_definition(void **state)
                 text[i] = (char)('a' + want[i]);
             }
             tpl_ids out = { got, lengths[k], 0 };
-            assert_int_equal(m->ops->encode(m, (tpl_str){ text, lengths[k] }, &work, &out, &err), TPL_OK);
+            assert_int_equal(m->ops->encode(m, (tpl_str){ text, lengths[k] }, &work, &out, &err),
+                             TPL_OK);
             size_t n = merge_naively(y, want, lengths[k]);
             assert_int_equal(out.n, n);
             assert_memory_equal(got, want, n * sizeof *got);
@@ -324,20 +337,25 @@ static void merging_equals_its_definition(void **state)
     }
 }
 
-/* -- Scanners and the regex engine ---------------------------------------------------------------------------------------------------- */
+/* -- Scanners and the regex engine ------------------------------------------------------------ */
 
-/* Every pair of characters from all corners, and longer random texts, are cut by a scanner as by PCRE2 with the same pattern. Characters
- * are assigned in Unicode 14, which PCRE2 has. */
+/* Every pair of characters from all corners, and longer random texts, are cut by a scanner as by PCRE2
+ * with the same pattern. Characters are assigned in Unicode 14, which PCRE2 has. */
 static void scanners_cut_as_their_patterns_say(void **state)
 {
-    static const char gpt2[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-    static const char llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+    static const char gpt2[] =
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+    static const char llama3[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
+                                 "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-    static const char qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+    static const char qwen2[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
+                                "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                 "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
     static const char *const patterns[] = { gpt2, llama3, qwen2 };
-    static const uint32_t corners[] = { ' ', '\n', '\r', '\t', '\'', 's', 'S', 't', 'r', 'E', 'l', 'L', 'v', 'd', 'm', 'x', '1', '2', '.', '_',
-                                        0x17F, 0xA0, 0x85, 0x3000, 0x2028, 0x180E, 0x200B, 0x1C, 0xE9, 0x301, 0x663, 0xB2, 0x4E00, 0x1F600 };
+    static const uint32_t corners[] = { ' ',  '\n', '\r',  '\t',  '\'', 's',    'S',    't',    'r',
+                                        'E',  'l',  'L',   'v',   'd',  'm',    'x',    '1',    '2',
+                                        '.',  '_',  0x17F, 0xA0,  0x85, 0x3000, 0x2028, 0x180E, 0x200B,
+                                        0x1C, 0xE9, 0x301, 0x663, 0xB2, 0x4E00, 0x1F600 };
     enum { N = sizeof corners / sizeof *corners };
     uint32_t seed = 5;
     for (size_t p = 0; p < 3; p++) {
@@ -353,7 +371,8 @@ static void scanners_cut_as_their_patterns_say(void **state)
             size_t len = 0, n = 2 + next_random(&seed) % 8, start, end;
             while (n--) len += (size_t)tpl_utf8_put(s + len, corners[next_random(&seed) % N]);
             for (size_t pos = 0; pos < len; pos = end) {
-                assert_int_equal(tpl_regex_find(re, &work, (tpl_str){ s, len }, pos, &start, &end, &err), TPL_OK);
+                assert_int_equal(tpl_regex_find(re, &work, (tpl_str){ s, len }, pos, &start, &end, &err),
+                                 TPL_OK);
                 assert_int_equal(start, pos);
                 assert_int_equal(scan(s, len, pos), end);
             }
@@ -363,7 +382,7 @@ static void scanners_cut_as_their_patterns_say(void **state)
     }
 }
 
-/* -- Long runs on a small stack --------------------------------------------------------------------------------------------------------- */
+/* -- Long runs on a small stack --------------------------------------------------------------- */
 
 typedef struct long_run {
     const tpl_tokenizer *t;
@@ -403,9 +422,24 @@ static void encode_on_small_stack(long_run *r)
 
 static void a_million_repeats_take_under_a_second_on_a_small_stack(void **state)
 {
-    static const char *const units[] = { "a", "_", " ", "\n", "1", "\xC3\xA9", "\xE4\xBB\x8A", "e\xCC\x81\xCC\xA3", "'", "\xFF", "\xF0\x9F\x98\x80",
-                                         "<|bos|>", "<", "a ", "\xE2\x80\xA8", " \n" };
-    static const char *const files[] = { FIXTURES "gpt2.json", FIXTURES "llama3.json", FIXTURES "regex.json" };
+    static const char *const units[] = { "a",
+                                         "_",
+                                         " ",
+                                         "\n",
+                                         "1",
+                                         "\xC3\xA9",
+                                         "\xE4\xBB\x8A",
+                                         "e\xCC\x81\xCC\xA3",
+                                         "'",
+                                         "\xFF",
+                                         "\xF0\x9F\x98\x80",
+                                         "<|bos|>",
+                                         "<",
+                                         "a ",
+                                         "\xE2\x80\xA8",
+                                         " \n" };
+    static const char *const files[] = { FIXTURES "gpt2.json", FIXTURES "llama3.json",
+                                         FIXTURES "regex.json" };
     for (size_t f = 0; f < 3; f++) {
         tpl_tokenizer *t = open_fixture(files[f]);
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
@@ -425,24 +459,28 @@ static void a_million_repeats_take_under_a_second_on_a_small_stack(void **state)
     }
 }
 
-/* Marks of alternating classes are sorted in more than linear time by a plain insertion sort; expected: all of the lower class first. */
+/* Marks of alternating classes are sorted in more than linear time by a plain insertion sort; expected:
+ * all of the lower class first. */
 static void half_a_million_marks_are_ordered_quickly(void **state)
 {
     enum { N = 500000 };
     char *text = malloc(2 * N);
     tpl_buf out = { 0 };
     tpl_err err = { 0 };
-    for (int i = 0; i < N; i++) memcpy(text + 2 * i, i % 2 ? "\xCC\xA3" : "\xCC\x8D", 2); /* U+0323 class 220, U+030D class 230 */
+    for (int i = 0; i < N; i++)
+        memcpy(text + 2 * i, i % 2 ? "\xCC\xA3" : "\xCC\x8D",
+               2); /* U+0323 class 220, U+030D class 230 */
     double start = now();
     assert_int_equal(tpl_normalize_unicode(TPL_NORM_NFC, (tpl_str){ text, 2 * N }, &out, &err), TPL_OK);
     assert_true(now() - start < 2.0);
     assert_int_equal(out.len, 2 * N);
-    for (int i = 0; i < N; i++) assert_memory_equal(out.s + 2 * i, i < N / 2 ? "\xCC\xA3" : "\xCC\x8D", 2);
+    for (int i = 0; i < N; i++)
+        assert_memory_equal(out.s + 2 * i, i < N / 2 ? "\xCC\xA3" : "\xCC\x8D", 2);
     tpl_buf_free(&out);
     free(text);
 }
 
-/* -- Threads -------------------------------------------------------------------------------------------------------------------------------- */
+/* -- Threads ---------------------------------------------------------------------------------- */
 
 static void threads_share_a_tokenizer(void **state)
 {
@@ -463,7 +501,7 @@ static void threads_share_a_tokenizer(void **state)
     tpl_tokenizer_free(t);
 }
 
-/* -- Vocabulary sources ---------------------------------------------------------------------------------------------------------------------- */
+/* -- Vocabulary sources ----------------------------------------------------------------------- */
 
 static void five_million_tokens_are_refused(void **state)
 {

@@ -48,7 +48,8 @@ describe("a refusal", function()
     local lines = {}
     for line in e.text:gmatch("[^\n]+") do lines[#lines + 1] = line end
     assert.are.equal("layout conflict in op 'q_proj' on axis 'tp' (blk.0.)", lines[1])
-    assert.are.equal("  x [tok@tp,embd]  with  blk.0.q_proj [kvh@tp,grp,hd,embd]: both use this axis for different things (S(tok) vs S(kvh))", lines[2])
+    assert.are.equal("  x [tok@tp,embd]  with  blk.0.q_proj [kvh@tp,grp,hd,embd]: "
+      .. "both use this axis for different things (S(tok) vs S(kvh))", lines[2])
     assert.are.equal("  last mark: attn.in", lines[3])
     assert.is_truthy(lines[4]:find("model: .*llama.lua:%d+"))
     assert.is_truthy(lines[5]:find('  fixes: {at={["attn.in"]=R}}', 1, true))
@@ -109,18 +110,23 @@ describe("refused:", function()
       axis = "tp", why = "the normalised dim 'embd' is split", fix = "{norm_stats=true}" }
   end)
   it("an outer axis changed alone", function()
-    local l = { input = S { tok = { "a", "b" } }, at = { ["*"] = S { tok = { "a", "b" } }, ["attn.in"] = S { tok = "b" } } }
-    local e = refused { mesh = "a=2,b=2", layout = l, axis = "a", op = "blk.0.attn.in", some = false,
+    local both = S { tok = { "a", "b" } }
+    local l = { input = both, at = { ["*"] = both, ["attn.in"] = S { tok = "b" }, ["attn.kv"] = R, ["head.in"] = R, logits = R } }
+    refused { mesh = "a=2,b=2", layout = l, axis = "a", op = "blk.0.attn.in", fix = '{at={["attn.in"]=R}}',
       why = "axis 'a' is outside 'b' on dim 'tok'; only the innermost axis of a dim can change alone" }
-    assert.is_truthy(e.hint:find("reorder the mesh axes", 1, true) or e.hint:find("fixes:", 1, true))
+  end)
+  it("a batch axis inside another", function()
+    refused { mesh = "tp=2,dp=2:batch", axis = "dp", fix = '{mesh="dp=2:batch,tp=2"}',
+      why = "batch axis 'dp' is inside 'tp', which cuts inside requests",
+      layout = { input = S { tok = { "tp", "dp" } }, at = { ["attn.kv"] = S { tok = "dp" }, ["head.in"] = S { req = "dp" } } } }
   end)
   it("partial logits", function()
     refused { mesh = "tp=2", config = support.config { tied = false }, layout = { weights = { lm_head = S { embd = "tp" } } }, op = "sample",
       axis = "tp", mark = "logits", why = "partial logits", fix = "{at={logits=R}}" }
   end)
   it("attention partials that nobody merged", function()
-    refused { mesh = "cp=2", layout = { kv = { pos = "cp" } }, op = "blk.0.o_proj", axis = "cp", mark = "attn.core", why = "unmerged attention partial",
-      fix = '{at={["attn.core"]=R}}' }
+    refused { mesh = "cp=2", layout = { kv = { pos = "cp" } }, op = "blk.0.o_proj", axis = "cp", mark = "attn.core",
+      why = "unmerged attention partial", fix = '{at={["attn.core"]=R}}' }
   end)
 end)
 

@@ -4,7 +4,8 @@ local err = require "tpl.err"
 
 describe("tpl.err", function()
   it("prints where, message and hint", function()
-    assert.are.equal("a.lua:3: no such axis (write tp)", tostring(err.new { code = "x", message = "no such axis", where = "a.lua:3", hint = "write tp" }))
+    local e = err.new { code = "x", message = "no such axis", where = "a.lua:3", hint = "write tp" }
+    assert.are.equal("a.lua:3: no such axis (write tp)", tostring(e))
     assert.are.equal("no such axis", tostring(err.new { code = "x", message = "no such axis" }))
   end)
 

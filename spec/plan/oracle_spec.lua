@@ -290,6 +290,23 @@ describe("typing and the prototype", function()
     end
   end)
 
+  it("cut alike", function()
+    state = SEED
+    local cut, text = require("tpl.plan.partition").cut, require("tpl.plan.layout").text
+    for _ = 1, 3000 do
+      local ranges, at = {}, 0
+      for i = 1, pick { 1, 1, 2, 3 } do
+        local gap, n = (i > 1 or chance(20)) and rnd(5) or 0, rnd(60)
+        ranges[i], at = { at + gap, n }, at + gap + n
+      end
+      local n, shares = rnd(5), chance(40) and {} or nil
+      for i = 1, shares and n or 0 do shares[i] = pick { 1, 1, 2, 3, 0.5 } end
+      local opt = { hard = pick { 1, 1, 2, 3, 4 }, soft = pick { 1, 2, 4, 8, 16 }, shares = shares }
+      local want, got = text(T.partition.cut(ranges, n, opt)), text(cut(ranges, n, opt))
+      assert(want == got, ("%s over %d %s: %s, not %s"):format(text(ranges), n, text(opt), got, want))
+    end
+  end)
+
   -- The comparison must be able to fail: a rule that is too generous, and one whose result is changed.
   local function found(op, key, row)
     local rows = rules[op].rows

@@ -95,7 +95,8 @@ describe("megatron", function()
     assert.are.same({}, comms(g))
     for _, v in ipairs(g.values) do assert.are.same({}, v.pl) end
     for _, w in pairs(g.weights) do assert.are.same({}, w.pl) end
-    local e = select(2, err.try(typing.build, { model = llama, config = support.config(), mesh = "tp=1", layout = mega { at = { ["embed.out"] = R } } }))
+    local wrong = mega { at = { ["embed.out"] = R } }
+    local _, e = err.try(typing.build, { model = llama, config = support.config(), mesh = "tp=1", layout = wrong })
     assert.are.equal("layout_conflict", e.code)
   end)
 end)
@@ -181,8 +182,8 @@ describe("other layouts", function()
 
   it("swaps tokens for heads with all_to_all", function()
     local tok = S { tok = "cp" }
-    local l = { input = tok, split = { kvh = "cp" }, weights = { ["*_proj"] = R }, at = { ["*.out"] = tok, ["*.in"] = tok, ["attn.q"] = S { kvh = "cp" },
-      ["attn.kv"] = S { kvh = "cp" }, ["attn.core"] = tok, ["head.in"] = R, logits = R } }
+    local l = { input = tok, split = { kvh = "cp" }, weights = { ["*_proj"] = R }, at = { ["*.out"] = tok, ["*.in"] = tok,
+      ["attn.q"] = S { kvh = "cp" }, ["attn.kv"] = S { kvh = "cp" }, ["attn.core"] = tok, ["head.in"] = R, logits = R } }
     local g = build("cp=3", l, { config = support.config { n_layer = 1 } })
     local op = find(g, "blk.0.attn.q.all_to_all")
     assert.are.equal("kvh", op.attrs.dim)
@@ -285,8 +286,9 @@ end)
 
 describe("model definitions", function()
   local function refused(t, text)
-    local base = { dims = function() return { vocab = 8, embd = 4, kvh = 1, grp = 1, hd = 4 } end, embed = function(m, ids) return m:embed("e", ids) end,
-      block = function(_, x) return x end, head = function(m, x) return m:linear("h", m:rows(x), "embd -> vocab") end }
+    local base = { dims = function() return { vocab = 8, embd = 4, kvh = 1, grp = 1, hd = 4 } end,
+      embed = function(m, ids) return m:embed("e", ids) end, block = function(_, x) return x end,
+      head = function(m, x) return m:linear("h", m:rows(x), "embd -> vocab") end }
     for k, v in pairs(t) do base[k] = v end
     local out, e = err.try(function() return trace.run(model.new(base), { n_layer = 1, eps = 1e-5 }) end)
     assert.is_nil(out)

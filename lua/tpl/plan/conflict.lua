@@ -181,6 +181,12 @@ local function rule_candidates(list, d)
     if p and p.k == "S" then dims[#dims + 1] = p.dim end
   end
   for _, m in ipairs(behind) do at_mark(list, d, m, nil) end
+  for _, m in ipairs(behind) do -- where inner axes hold the same dim, all of them have to go
+    for _, x in ipairs(st.mesh.axes) do
+      local p, q = st.at_mark[m].pl[x], st.at_mark[m].pl[d.axis]
+      if x ~= d.axis and p and q and p.dim and p.dim == q.dim then add(list, { at = { [m] = layouts.R } }) end
+    end
+  end
   if d.kind == "norm" then add(list, { norm_stats = true }) end
   for _, m in ipairs(behind) do at_mark(list, d, m, "tok") end
   for _, x in ipairs(d.terms) do
@@ -223,10 +229,22 @@ local function two_dims_candidates(list, d)
   end
 end
 
+-- The mesh with one axis moved to the front (or the back). A text cannot hold aliases, so only where there are none.
+local function reordered_mesh(list, d, front)
+  local mesh, axes = d.st.mesh, {}
+  if next(mesh.alias) then return end
+  local function put(a) axes[#axes + 1] = a .. "=" .. mesh.size[a] .. (mesh.kind[a] and ":" .. mesh.kind[a] or "") end
+  if front then put(d.axis) end
+  for _, a in ipairs(mesh.axes) do if a ~= d.axis then put(a) end end
+  if not front then put(d.axis) end
+  add(list, { mesh = table.concat(axes, ",") })
+end
+
 local function unit_candidates(list, d)
   local st = d.st
   local size = st.mesh.size[d.axis]
   if d.dim == "kvh" then add(list, { split = { kvh = layouts.gqa(d.axis) } }) end
+  if d.dim == "tok" then reordered_mesh(list, d, true) end
   if st.bound.shares[d.axis] then add(list, { shares = { [d.axis] = false } }) end
   if d.dim and st.bound.map[d.dim .. "@" .. d.axis] then add(list, { map = { [d.dim .. "@" .. d.axis] = false } }) end
   if d.dim and size then in_split(list, d, d.dim, false) end
@@ -238,11 +256,8 @@ local function candidates(d)
   if d.kind == "two_dims" then two_dims_candidates(list, d)
   elseif d.kind == "unit" then unit_candidates(list, d)
   elseif d.kind == "inner" then
-    for _, m in ipairs { d.st.mark_short } do
-      local x = d.st.at_mark[m]
-      if x then add(list, { at = { [m] = layouts.R } }) end
-    end
-    if not list[1] then add(list, { at = { [d.st.mark_short] = layouts.R } }) end
+    reordered_mesh(list, d, false)
+    add(list, { at = { [d.st.mark_short] = layouts.R } })
   else rule_candidates(list, d) end
   return list
 end

@@ -15,6 +15,7 @@ local M = {}
 ---@field cols integer[]   columns on each rank (1-based list of the stage's ranks)
 ---@field dims string[]
 ---@field pl table         placement, for taps
+---@field base string?     of a value that was only moved or cut: the name of what it holds
 
 ---@class tpl.LowOp
 ---@field kind string      as in kernels/ops.h
@@ -65,6 +66,13 @@ function Low:value(v, name)
   local low = { name = name, act = "f32", sym = v.dims[1], div = self.mesh:pieces(axes), dims = v.dims, pl = v.pl,
     cols = self:each_rank(function(r) return self:count(v.pl, tail(v.dims, 2), r) end) }
   self.values[v.id] = low
+  return low
+end
+
+-- The result of moving a value between ranks, or of cutting it: `base` names what it holds, for whoever compares layouts.
+function Low:moved(op, ins)
+  local low = self:value(op.outs[1], op.name)
+  low.base = ins[1].base or ins[1].name
   return low
 end
 
@@ -268,35 +276,35 @@ function lower.slice(self, op)
   local a, dim = op.attrs.axis, op.attrs.dim
   if is_rows(dim) then
     local part = { i = self:each_rank(function(r) return self.mesh:coord(r, a) end) }
-    self:emit(op, "slice_tok", { self:value(y, op.name) }, ins, { imm = { part } })
+    self:emit(op, "slice_tok", { self:moved(op, ins) }, ins, { imm = { part } })
   else
-    self:emit(op, "slice", { self:value(y, op.name) }, ins, { imm = { self:cut(x, y, dim) } })
+    self:emit(op, "slice", { self:moved(op, ins) }, ins, { imm = { self:cut(x, y, dim) } })
   end
 end
 
 function lower.all_reduce(self, op)
   if op.attrs.op ~= "sum" then self:refuse(op, "merging attention partials") end
   local ins = self:operands(op)
-  self:emit(op, "all_reduce", { self:value(op.outs[1], op.name) }, ins, { axes = op.attrs.axes })
+  self:emit(op, "all_reduce", { self:moved(op, ins) }, ins, { axes = op.attrs.axes })
 end
 
 function lower.reduce_scatter(self, op)
   if op.attrs.op ~= "sum" then self:refuse(op, "merging attention partials") end
   local ins = self:operands(op)
   local imm = is_rows(op.attrs.dim) and by_rows or { self:cut(op.ins[1], op.outs[1], op.attrs.dim) }
-  self:emit(op, "reduce_scatter", { self:value(op.outs[1], op.name) }, ins, { axes = op.attrs.axes, imm = imm })
+  self:emit(op, "reduce_scatter", { self:moved(op, ins) }, ins, { axes = op.attrs.axes, imm = imm })
 end
 
 function lower.all_gather(self, op)
   local ins = self:operands(op)
   local imm = is_rows(op.attrs.from) and by_rows or { self:cut(op.outs[1], op.ins[1], op.attrs.from) }
-  self:emit(op, "all_gather", { self:value(op.outs[1], op.name) }, ins, { axes = op.attrs.axes, imm = imm })
+  self:emit(op, "all_gather", { self:moved(op, ins) }, ins, { axes = op.attrs.axes, imm = imm })
 end
 
 -- The candidates meet on the first member only, and only the stage's first rank samples.
 function lower.gather(self, op)
   local ins = self:operands(op)
-  self:emit(op, "gather", { self:value(op.outs[1], op.name) }, ins, { axes = op.attrs.axes, imm = { self:cut(op.outs[1], op.ins[1], op.attrs.dim) } })
+  self:emit(op, "gather", { self:moved(op, ins) }, ins, { axes = op.attrs.axes, imm = { self:cut(op.outs[1], op.ins[1], op.attrs.dim) } })
 end
 
 -- Each rank gives up its cut of `from` and takes one of `dim`: described against the value that is whole on both.
@@ -310,7 +318,7 @@ function lower.all_to_all(self, op)
     local list = is_rows(side[2]) and by_rows or { self:cut(whole, side[1], side[2]) }
     for _, v in ipairs(list) do imm[#imm + 1] = v end
   end
-  self:emit(op, "all_to_all", { self:value(y, op.name) }, ins, { axes = op.attrs.axes, imm = imm })
+  self:emit(op, "all_to_all", { self:moved(op, ins) }, ins, { axes = op.attrs.axes, imm = imm })
 end
 
 function lower.input(self, op)

@@ -5,6 +5,7 @@
 ---
 --- Axes of size 1 are typed like any other (a layout is right or wrong whatever the sizes), but the graph does not
 --- show them: their placements are R there and their collectives and slices are left out.
+local bind = require "tpl.plan.bind"
 local conflict = require "tpl.plan.conflict"
 local err = require "tpl.err"
 local layouts = require "tpl.plan.layout"
@@ -375,7 +376,7 @@ end
 
 --- Type with a layout object; raises the bare conflict, with no fixes looked for.
 local function attempt(opts, t, units, layout, mesh)
-  local bound = layouts.bind(layout, t, mesh, units, opts)
+  local bound = bind.bind(layout, t, mesh, units, opts)
   local graph = { mesh = bound.mesh, values = {}, ops = {}, weights = {}, marks = {}, log = {}, hits = {}, needs = {}, sizes = t.sizes,
     units = units, layout = layout, bound = bound, trace = t, phase = opts.phase }
   local st = setmetatable({ graph = graph, bound = bound, mesh = bound.mesh, trace = t, terms = {}, at_mark = {}, needs = graph.needs,
