@@ -18,7 +18,7 @@ end
 --- What each number may be: lowest, highest, whole, neutral value. top_p 0 keeps the best token, as if it were tiny.
 local numbers = {
   { "temperature", 0, 1e4, false, 0 }, { "top_k", -1, 2 ^ 31 - 1, true, 0 }, { "top_p", 0, 1, false, 1 }, { "min_p", 0, 1, false, 0 },
-  { "repetition_penalty", 1e-6, 1e6, false, 1 }, { "frequency_penalty", -1e4, 1e4, false, 0 }, { "presence_penalty", -1e4, 1e4, false, 0 },
+  { "repetition_penalty", 1e-3, 1e3, false, 1 }, { "frequency_penalty", -1e3, 1e3, false, 0 }, { "presence_penalty", -1e3, 1e3, false, 0 },
   { "seed", 0, 2 ^ 53, true, nil }, { "max_tokens", 1, 2 ^ 31 - 1, true, nil }, { "logprobs", 0, 20, true, nil },
 }
 

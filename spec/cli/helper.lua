@@ -110,6 +110,10 @@ function M.run(argv, opts)
       return opts.engine or M.engine()
     end,
   }
+  function engine.verify(deploy, more)
+    result.deploy = deploy
+    return opts.verify(deploy, more)
+  end
   result.code = main.main(argv, { out = writer, engine = engine, stdin_tty = opts.stdin_tty or false })
   result.lines = {}
   for line in result.stdout:gmatch("[^\n]+") do

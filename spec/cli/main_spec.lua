@@ -172,28 +172,29 @@ describe("tpl plan", function()
 end)
 
 describe("tpl verify", function()
-  local function verified(result)
-    return helper.engine { verify = function() return result end }
+  local function verify(argv, result)
+    return run(argv, { verify = function() return result end })
   end
 
   it("runs act=f32 unless told otherwise", function()
-    local engine = verified { passed = true, ops_compared = 3, max_nmse = 0, tolerance = 1e-10 }
-    assert.equal("f32", run({ "verify", "m" }, { engine = engine }).deploy.act)
-    assert.equal("auto", run({ "verify", "m", "act=auto" }, { engine = engine }).deploy.act)
+    local result = { passed = true, ops_compared = 3, max_nmse = 0, tolerance = 1e-10 }
+    assert.equal("f32", verify({ "verify", "m" }, result).deploy.act)
+    assert.equal("auto", verify({ "verify", "m", "act=auto" }, result).deploy.act)
   end)
 
   it("exits 5 and names op, rank and axis when something differs", function()
     local diff = { op = "blk.0.o_proj", layer = 0, rank = 1, axis = "tp", nmse = 0.5, max_abs = 1 }
-    local r = run({ "verify", "m", "--json" }, { engine = verified { passed = false, first_diff = diff, tolerance = 1e-10 } })
+    local r = verify({ "verify", "m", "--json" }, { passed = false, first_diff = diff, tolerance = 1e-10 })
     assert.equal(5, r.code)
     assert.matches("blk.0.o_proj", r.stderr, 1, true)
     assert.matches("rank 1, axis tp", r.stderr, 1, true)
     assert.equal("blk.0.o_proj", r.lines[1].result.first_diff.op)
     assert.is_false(r.lines[1].ok)
+    assert.equal(5, verify({ "verify", "m" }, { passed = false, first_diff = diff }).code)
   end)
 
   it("prints null where nothing differs", function()
-    local r = run({ "verify", "m", "--json" }, { engine = verified { passed = true } })
+    local r = verify({ "verify", "m", "--json" }, { passed = true })
     assert.equal(0, r.code)
     assert.equal(json.null, r.lines[1].result.first_diff)
   end)

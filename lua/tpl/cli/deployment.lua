@@ -15,7 +15,7 @@ function M.read(ctx)
 end
 
 --- Give the options that commands pass on to the planner.
-local function plan_options(ctx)
+function M.plan_options(ctx)
   local opts = ctx.args.opts
   local no_fuse = opts.no_fuse
   if no_fuse == true then no_fuse = "all" elseif no_fuse then no_fuse = { [no_fuse] = true } end
@@ -27,7 +27,7 @@ end
 
 --- Make the plan of a deployment, or throw.
 function M.plan(ctx, d)
-  local p, e = ctx.engine.make(d or M.read(ctx), plan_options(ctx))
+  local p, e = ctx.engine.make(d or M.read(ctx), M.plan_options(ctx))
   if not p then err.throw(e) end
   for _, w in ipairs(p.warnings or {}) do ctx:warn(w) end
   return p

@@ -17,7 +17,7 @@ local M = {}
 ---@field warnings table[]          {code, message, where}; told to people as they come, and part of the envelope
 ---@field knobs table
 ---@field json boolean
----@field engine {make: function, open: function}   replaced in specs
+---@field engine {make: function, open: function, verify: function}   replaced in specs
 ---@field started boolean           a row command has begun to answer
 
 local Context = {}
@@ -104,6 +104,7 @@ local function real_engine()
   return {
     make = function(...) return require("tpl.plan.make").make(...) end,
     open = function(...) return require("tpl.engine").open(...) end,
+    verify = function(...) return require("tpl.verify").verify(...) end,
   }
 end
 

@@ -37,6 +37,7 @@ local function sample(row)
   local params = is_set(row.params) and row.params or {}
   if type(params) ~= "table" then bad("params must be an object") end
   local order = is_set(row.order) and row.order or nil
+  if order and type(order) ~= "table" then bad("order must be a list") end
   local result, message, code = require("tpl.core").sampler.apply {
     logits = logits, prior = read_ids(row, #logits), params = params, order = order,
   }

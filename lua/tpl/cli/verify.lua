@@ -25,8 +25,9 @@ end
 local function failure(result)
   if result.passed then return nil end
   local diff = type(result.first_diff) == "table" and result.first_diff
-  local message = diff and string.format("differs from %s first at %s (nmse %.3g, tolerance %.3g)", tostring(result.reference or "one rank"),
-    place(diff), diff.nmse or 0, result.tolerance or 0) or "differs from the reference"
+  local message = diff and string.format("differs from %s first at %s (nmse %s, tolerance %.3g)", tostring(result.reference or "one rank"),
+    place(diff), type(diff.nmse) == "number" and string.format("%.3g", diff.nmse) or "not finite", result.tolerance or 0)
+    or "the order of collectives differs: " .. tostring(result.order_check)
   return err.new { code = "verify", exit = 5, where = diff and diff.op or nil, message = message }
 end
 
@@ -38,15 +39,9 @@ local function print_text(ctx, result)
 end
 
 function M.run(ctx)
-  local p = deployment.plan(ctx, read(ctx))
-  deployment.check_fit(p)
-  local eng, e = ctx.engine.open(p, { verify = true, progress = function() end })
-  if not eng then err.throw(e) end
-  local result = deployment.with(eng, function()
-    local value, message = eng:verify { seed = tonumber(ctx.knobs.TPL_SEED) }
-    if value == nil then err.throw(message) end
-    return value
-  end)
+  local opts = deployment.plan_options(ctx)
+  local result, e = ctx.engine.verify(read(ctx), { seed = tonumber(ctx.knobs.TPL_SEED), no_fuse = opts.no_fuse, fault = ctx.knobs.TPL_FAULT })
+  if not result then err.throw(e) end
   local failed = failure(result)
   if ctx.json then
     ctx:finish(fill.verify(result), failed)

@@ -2,7 +2,7 @@
 --- Say why a layout is refused and what would make it right (layout.md 2.7). A refusal names op, axis, both types and
 --- the last mark. Fixes are Lua text for layout:extend; each one listed was put over the layout and typed to the end.
 local err = require "tpl.err"
-local layouts -- required late: layout.lua knows nothing of conflicts, but fix texts are its values
+local layouts = require "tpl.plan.layout"
 local marks = require "tpl.plan.marks"
 local util = require "tpl.util"
 
@@ -306,7 +306,6 @@ end
 function M.explain(e, layout, try)
   local d = detail[e]
   if e.code ~= "layout_conflict" or not d then return end
-  layouts = layouts or require "tpl.plan.layout"
   e.fixes = search(d, layout, try)
   local text = e.text or e.message
   if #e.fixes > 0 then
