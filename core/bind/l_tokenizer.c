@@ -227,6 +227,20 @@ static int tokenizer_is_eog(lua_State *L)
     return 1;
 }
 
+/* eog_ids() -> ids that end a generation, ascending */
+static int tokenizer_eog_ids(lua_State *L)
+{
+    const tpl_tokenizer *t = self(L);
+    int n = 0;
+    lua_newtable(L);
+    for (int32_t id = 0; id < tpl_tokenizer_n_vocab(t); id++) {
+        if (!tpl_tokenizer_is_eog(t, id)) continue;
+        lua_pushinteger(L, id);
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
 static int tokenizer_is_special(lua_State *L)
 {
     lua_pushboolean(L, tpl_tokenizer_is_special(self(L), check_id(L, 2)));
@@ -339,6 +353,7 @@ static const luaL_Reg tokenizer_methods[] = {
     { "eos", tokenizer_eos },
     { "adds_bos", tokenizer_adds_bos },
     { "is_eog", tokenizer_is_eog },
+    { "eog_ids", tokenizer_eog_ids },
     { "is_special", tokenizer_is_special },
     { "token", tokenizer_token },
     { "find", tokenizer_find },

@@ -63,6 +63,10 @@ end
 ---@return boolean
 function Tokenizer:eog(id) return self.core:is_eog(id) end
 
+--- List the ids that end a generation, ascending.
+---@return integer[]
+function Tokenizer:eog_ids() return self.core:eog_ids() end
+
 --- Say whether an id is a control token.
 function Tokenizer:is_special(id) return self.core:is_special(id) end
 

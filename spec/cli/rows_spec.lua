@@ -150,7 +150,10 @@ describe("row commands", function()
   it("tap: one line and one file for each value", function()
     local engine = helper.engine { tap = function(_, opts)
       assert.equal("blk.0.*", opts.at)
-      return { { name = "blk.0.attn.core", dims = { "tok", "embd" }, rows = 1, cols = 2, placement = "[tok,embd@tp]", op = "attend", rank_shapes = { { 1, 1 }, { 1, 1 } }, data = { 1, 2 } } }
+      return { {
+        name = "blk.0.attn.core", dims = { "tok", "embd" }, rows = 1, cols = 2, placement = "[tok,embd@tp]", op = "attend",
+        rank_shapes = { { 1, 1 }, { 1, 1 } }, data = { 1, 2 },
+      } }
     end }
     local r = helper.run({ "tap", "m", "--in", rows('{"id":"a","ids":[1]}'), "--out", folder .. "/o", "--at", "blk.0.*" }, { engine = engine })
     assert.equal(0, r.code)

@@ -40,7 +40,6 @@ function M.comm_bytes(graph, op, tokens, elem)
   elem = elem or 4
   if op.kind == "norm" then return local_count(graph, op.ins[1].dims[1], marks.axes_of(graph.mesh, op.ins[1].pl, op.ins[1].dims[1]),
     op.ins[1].dims[1] == "out" and 1 or tokens) * elem end
-  if op.kind == "gather" then return 16 end -- a candidate: value and id, with two more for the sum over all (layout.md 2.6)
   return M.value_bytes(graph, op.ins[1], tokens, elem)
 end
 
