@@ -39,7 +39,10 @@ typedef struct tpl_row_code {
     void (*stats)(const float *z, int64_t n, tpl_row_stats *out);
     /* sum of exp((z - max) * inv_t) over z >= floor */
     double (*sum_exp)(const float *z, int64_t n, float max, float floor, float inv_t);
+    /* The first block from i on (a multiple of TPL_ROW_BLOCK) that may hold a z >= low, or n: rows are searched by blocks */
+    int64_t (*skip)(const float *z, int64_t i, int64_t n, float low);
 } tpl_row_code;
+enum { TPL_ROW_BLOCK = 128 };
 extern const tpl_row_code tpl_row_code_portable;
 
 /* Bytes of work memory for a vocabulary, 64-byte aligned. */
@@ -81,10 +84,11 @@ void tpl_sampler_min_p(float max, float inv_t, float min_p, tpl_keep *keep);
 /* The draw among what is left. */
 int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float inv_t, const tpl_keep *keep, uint64_t key);
 uint64_t tpl_sampler_key(uint64_t seed, uint64_t request, uint64_t position);
-/* All of the above in the default order on the row: the chosen id, or -1 when no logit is finite after the edits. */
-int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, uint64_t position);
+/* All of the above in the default order on the row, whose stats before the edits are `raw`: the chosen id, or -1 when no logit is finite
+ * after them. */
+int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_row_stats *raw, const tpl_sampling *p, const uint32_t *pool, uint64_t position);
 /* The n best ids of the row (n <= 20), equal logits by id; -1 filled. */
-void tpl_sampler_best(const float *z, int64_t len, int n, int32_t *ids);
+void tpl_sampler_best(const tpl_sampler *s, int n, int32_t *ids);
 
 /* X(ENUM, name as in request parameters) */
 #define TPL_SAMPLER_STEPS(X)            \

@@ -27,14 +27,14 @@ static void clear_result(const tpl_step *s, int64_t i, int32_t tok)
     }
 }
 
-static void best_results(const tpl_step *s, int64_t i, const float *z, int64_t n, uint32_t n_best, double lse)
+static void best_results(const tpl_step *s, int64_t i, const tpl_sampler *row, uint32_t n_best, double lse)
 {
     if (n_best > s->cap.top) n_best = s->cap.top;
     if (n_best > MAX_TOP) n_best = MAX_TOP;
     int32_t *ids = tpl_step_res_top_id(s) + i * s->cap.top;
-    tpl_sampler_best(z, n, (int)n_best, ids);
+    tpl_sampler_best(row, (int)n_best, ids);
     for (uint32_t k = 0; k < n_best && ids[k] >= 0; k++)
-        tpl_step_res_top_logprob(s)[i * s->cap.top + k] = (float)(z[ids[k]] - lse);
+        tpl_step_res_top_logprob(s)[i * s->cap.top + k] = (float)(row->z[ids[k]] - lse);
 }
 
 /* The position of the token to be chosen, which is part of the key: one behind the row's own token. */
@@ -57,11 +57,11 @@ static void sample_row(const tpl_op_ctx *ctx, const tpl_row_code *code, int64_t 
         return;
     }
     const double lse = (double)stats.max + log(code->sum_exp(z, n, stats.max, tpl_keep_all().floor, 1));
-    if (p->n_logprobs) best_results(s, i, z, n, p->n_logprobs, lse);
-    if (!wants_tok) return;
     tpl_sampler row;
     tpl_sampler_init(&row, code, z, n, ctx->scratch);
-    int32_t id = tpl_sampler_choose(&row, p, tpl_step_pool(s), next_position(s, i));
+    if (p->n_logprobs) best_results(s, i, &row, p->n_logprobs, lse);
+    if (!wants_tok) return;
+    int32_t id = tpl_sampler_choose(&row, &stats, p, tpl_step_pool(s), next_position(s, i));
     tpl_step_res_tok(s)[i] = id < 0 ? -2 : id;
     if (id >= 0) tpl_step_res_logprob(s)[i] = (float)(tpl_sampler_raw(&row, id) - lse);
 }

@@ -116,7 +116,9 @@ static float of_key(uint32_t key)
 }
 
 typedef struct pick {
-    float low;    /* looks at z >= low only */
+    const float *z; /* looks at these n only, and of them at z >= low */
+    int64_t n;
+    float low;
     float max, inv_t;
     bool by_mass; /* each weighs exp((z - max) * inv_t), else 1 */
     double want;
@@ -133,11 +135,11 @@ static double sum_by_digit(const tpl_sampler *s, const pick *p, uint32_t prefix,
 {
     double all = 0;
     memset(s->sums, 0, SUMS * sizeof(double));
-    for (int64_t i = 0; i < s->n; i++) {
-        if (!(s->z[i] >= p->low)) continue;
-        uint32_t key = key_of(s->z[i]);
+    for (int64_t i = 0; i < p->n; i++) {
+        if (!(p->z[i] >= p->low)) continue;
+        uint32_t key = key_of(p->z[i]);
         if ((key ^ prefix) & mask) continue;
-        double w = weight_of(p, s->z[i]);
+        double w = weight_of(p, p->z[i]);
         s->sums[key >> shift & ((1u << bits) - 1)] += w;
         all += w;
     }
@@ -175,13 +177,32 @@ static bool pick_value(const tpl_sampler *s, pick *p, float *value)
     return true;
 }
 
+/* Copies the logits >= low behind the log of edits, so that the sweeps run over them alone; where they do not fit, over the row. */
+static void collect(const tpl_sampler *s, pick *p, float low)
+{
+    float *out = (float *)(s->edits + s->n_edits);
+    const int64_t cap = (s->n - s->n_edits) * (int64_t)(sizeof(tpl_edit) / sizeof(float));
+    int64_t n = 0;
+    p->low = low;
+    p->z = s->z;
+    p->n = s->n;
+    for (int64_t i = 0; (i = s->code->skip(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
+        if (n + TPL_ROW_BLOCK > cap) return;
+        for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++)
+            if (s->z[j] >= low) out[n++] = s->z[j];
+    }
+    p->z = out;
+    p->n = n;
+}
+
 /* Looks near the best logit first, `near` below it, then everywhere above the floor. */
 static bool pick_near(const tpl_sampler *s, pick *p, float near, float floor, float *value)
 {
-    p->low = p->max - near > floor ? p->max - near : floor;
+    const float low = p->max - near > floor ? p->max - near : floor;
+    collect(s, p, low);
     if (pick_value(s, p, value)) return true;
-    if (p->low == floor) return false;
-    p->low = floor;
+    if (low == floor) return false;
+    collect(s, p, floor);
     return pick_value(s, p, value);
 }
 
@@ -246,31 +267,43 @@ static double gumbel_bound(uint64_t x)
     return (zeros + 1) * ln2;
 }
 
-int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float inv_t, const tpl_keep *keep, uint64_t key)
+typedef struct race {
+    uint64_t key;
+    double max, inv_t;
+    double best; /* score so far */
+    int64_t id;
+} race;
+
+/* Lets token i run, whose logit is z. Most need no logarithm to lose. */
+static inline void run_one(race *r, int64_t i, float z)
 {
-    const double most = gumbel_bound(0), max = stats->max, scale = inv_t;
-    int32_t id = stats->best;
-    double best = gumbel(mix(key + ((uint64_t)id + 1) * golden));
-    float low = keep->floor; /* rises with best: what cannot win is not hashed */
-    int64_t ties = keep->n_ties;
-    for (int64_t i = 0; i < s->n; i++) {
-        if (!(s->z[i] >= low) || (s->z[i] == keep->floor && ties-- <= 0) || i == stats->best) continue;
-        double above = (s->z[i] - max) * scale;
-        uint64_t x = mix(key + ((uint64_t)i + 1) * golden);
-        if (above + most < best || above + gumbel_bound(x) < best) continue;
-        double score = above + gumbel(x);
-        if (score < best || (score == best && i > id)) continue;
-        best = score;
-        id = (int32_t)i;
-    }
-    return id;
+    const double above = ((double)z - r->max) * r->inv_t;
+    const uint64_t x = mix(r->key + ((uint64_t)i + 1) * golden);
+    if (above + gumbel_bound(x) < r->best) return;
+    const double score = above + gumbel(x);
+    if (score < r->best || (score == r->best && i > r->id)) return;
+    r->best = score;
+    r->id = i;
 }
 
-int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, uint64_t position)
+int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float inv_t, const tpl_keep *keep, uint64_t key)
 {
-    tpl_row_stats stats;
+    race r = { .key = key, .max = stats->max, .inv_t = inv_t, .best = -INFINITY, .id = s->n };
+    run_one(&r, stats->best, stats->max); /* a good score to beat; the best token is always among the kept */
+    int64_t ties = keep->n_ties;
+    for (int64_t i = 0; (i = s->code->skip(s->z, i, s->n, keep->floor)) < s->n; i += TPL_ROW_BLOCK)
+        for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++) {
+            if (!(s->z[j] >= keep->floor) || (s->z[j] == keep->floor && ties-- <= 0)) continue;
+            run_one(&r, j, s->z[j]);
+        }
+    return (int32_t)r.id;
+}
+
+int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_row_stats *raw, const tpl_sampling *p, const uint32_t *pool, uint64_t position)
+{
+    tpl_row_stats stats = *raw;
     tpl_sampler_edit(s, p, pool);
-    s->code->stats(s->z, s->n, &stats);
+    if (s->n_edits) s->code->stats(s->z, s->n, &stats);
     if (stats.best < 0 || stats.has_bad) return -1;
     if (p->temperature < greedy_below || p->top_k == 1) return stats.best;
     const float inv_t = 1.0f / p->temperature;
@@ -281,15 +314,25 @@ int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_sampling *p, const uint32_t
     return tpl_sampler_draw(s, &stats, inv_t, &keep, tpl_sampler_key(p->seed, p->request, position));
 }
 
-void tpl_sampler_best(const float *z, int64_t len, int n, int32_t *ids)
+/* Puts id into the list of the `have` best (of at most n), behind those with an equal logit. Returns the new count. */
+static int insert_best(const float *z, int n, int have, int32_t *ids, int64_t id)
+{
+    if (have == n && !(z[id] > z[ids[n - 1]])) return have;
+    int at = have < n ? have++ : n - 1;
+    for (; at > 0 && z[id] > z[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+    ids[at] = (int32_t)id;
+    return have;
+}
+
+void tpl_sampler_best(const tpl_sampler *s, int n, int32_t *ids)
 {
     int have = 0;
+    float low = tpl_keep_all().floor;
     for (int i = 0; i < n; i++) ids[i] = -1;
-    for (int64_t i = 0; i < len && n > 0; i++) {
-        if (!(z[i] > -INFINITY) || (have == n && !(z[i] > z[ids[n - 1]]))) continue;
-        int at = have < n ? have++ : n - 1;
-        for (; at > 0 && z[i] > z[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = (int32_t)i;
+    for (int64_t i = 0; n > 0 && (i = s->code->skip(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
+        for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++)
+            if (s->z[j] >= low) have = insert_best(s->z, n, have, ids, j);
+        if (have == n) low = s->z[ids[n - 1]];
     }
 }
 

@@ -177,9 +177,11 @@ VEC_INLINE vf vf_load_half(const uint16_t *p)
 #elif defined(__aarch64__)
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 #else
-    vf x;
-    for (int i = 0; i < VW; i++) x[i] = vec_from_half(p[i]);
-    return x;
+    typedef uint16_t halves __attribute__((vector_size(VW * 2), aligned(2), may_alias));
+    vi h = __builtin_convertvector(*(const halves *)p, vi), bits = (h & 0x7fff) << 13;
+    vi is_top = (vi)((h & 0x7c00) == 0x7c00); /* infinities and NaN: see vec_from_half */
+    vf x = vf_pick(is_top, (vf)(bits | 0x7f800000), (vf)bits * 0x1p112f);
+    return (vf)((vi)x | (h & 0x8000) << 16);
 #endif
 }
 

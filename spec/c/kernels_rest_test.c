@@ -165,6 +165,8 @@ static void test_halves(void **state)
             assert_true(h & 0x3ff ? isnan(x) : isinf(x));
             assert_true(h & 0x3ff ? (vec_to_half(x) & 0x7fff) > 0x7c00 : vec_to_half(x) == h);
         }
+        uint16_t many[VW] = { (uint16_t)h };
+        assert_true(is_finite ? vf_load_half(many)[0] == x : isnan(vf_load_half(many)[0]) == isnan(x));
     }
     for (int h = 0; h < 0x7bff; h++) { /* around the middle of each pair of neighbours */
         double mid = (half_value(h) + half_value(h + 1)) / 2;

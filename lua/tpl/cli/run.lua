@@ -182,6 +182,10 @@ local function open_session(ctx, d)
   local p = deployment.plan(ctx, d)
   if ctx.json then plan_event(ctx, p) else plan.print(ctx, p) end
   local session = { ctx = ctx, plan = p, text = deployment.text(p) }
+  if not p.tokenizer_path then
+    err.throw { code = "no_tokenizer", exit = 6, where = d.model, message = "the model has no tokenizer to read a prompt with",
+      hint = "tpl generate takes ids" }
+  end
   session.tokenizer = session.text:need()
   local started = sys().now_us()
   session.engine = deployment.load(ctx, p, { event = ctx.json and load_event(ctx) or nil, tokenizer = session.tokenizer })

@@ -68,7 +68,7 @@ function equal(a, b)
     if tb ~= "table" then return false end
     local mt = getmetatable(a)
     if mt ~= getmetatable(b) then return false end
-    state.spend(0.02)
+    state.spend(0.5)
     if mt == list_mt or mt == tuple_mt then return equal_items(a, b) end
     if mt == dict_mt then return equal_dicts(a, b) end
     if mt == undefined_mt then return true end
@@ -105,7 +105,7 @@ local function order(op, a, b)
     if s and t then return by_sign[op](s < t and -1 or s > t and 1 or 0) end
     local mt = type(a) == "table" and getmetatable(a)
     if (mt == list_mt or mt == tuple_mt) and type(b) == "table" and getmetatable(b) == mt then
-        state.spend(0.02)
+        state.spend(0.5)
         for i = 1, math.min(#a, #b) do
             if not equal(a[i], b[i]) then return order(op, a[i], b[i]) end
         end
@@ -152,7 +152,7 @@ function M.contains(container, item)
         if not part then
             errors.raise("TypeError", "'in <string>' requires string as left operand, not %s", kind(item))
         end
-        state.spend(#s / 1024)
+        state.bytes(#s / 16)
         return s:find(part, 1, true) ~= nil
     end
     local mt = type(container) == "table" and getmetatable(container)

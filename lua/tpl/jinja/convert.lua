@@ -2,6 +2,7 @@
 --- Converts what tpl.json decodes, and plain Lua tables, into template values. The copy also makes
 --- sure that a template holds nothing but data: no functions, no userdata.
 local errors = require("tpl.jinja.errors")
+local state = require("tpl.jinja.state")
 local values = require("tpl.jinja.values")
 local number = require("tpl.jinja.number")
 
@@ -55,6 +56,7 @@ local function object_keys(t, mt)
 end
 
 local function convert_table(t, depth)
+    state.grant(8)
     if depth > MAX_DEPTH then errors.raise("RecursionError", "value nests more than %d levels", MAX_DEPTH) end
     local mt = getmetatable(t)
     local name = type(mt) == "table" and mt.__name
@@ -69,7 +71,11 @@ end
 --- Template value of a decoded JSON value. Whole Lua numbers are ints; nil and null are None.
 function convert(v, depth)
     local t = type(v)
-    if t == "string" or t == "boolean" then return v end
+    if t == "string" then
+        state.grant(#v)
+        return v
+    end
+    if t == "boolean" then return v end
     if t == "number" then
         if v == math.floor(v) and math.abs(v) ~= math.huge then return number.from_double(v) end
         return values.float(v)

@@ -142,6 +142,7 @@ function repr(v, depth)
     if depth > MAX_DEPTH then
         errors.raise("RecursionError", "maximum recursion depth exceeded while getting the repr of an object")
     end
+    state.spend(1)
     local out = by_mt[getmetatable(v)](v, depth)
     state.bytes(#out)
     return out

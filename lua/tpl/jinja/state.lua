@@ -7,10 +7,14 @@ local errors = require("tpl.jinja.errors")
 local M = {}
 
 ---@class tpl.TemplateLimits
----@field steps integer?    loop turns, calls and units of 256 bytes or items produced
----@field output integer?   bytes of the result, and of any single string; a quarter of it for items of a list
+---@field steps integer?    loop turns, calls and units of 32 bytes or items touched
+---@field output integer?   bytes of the result, and of any single string; an eighth of it for items of a list
 ---@field depth integer?    nested macro calls and recursive loops
 M.defaults = { steps = 1000000, output = 16 * 1024 * 1024, depth = 32 }
+
+-- Long conversations need more: each byte of input grants this many steps and bytes.
+local STEPS_PER_BYTE, OUTPUT_PER_BYTE = 2, 2
+local UNIT, ITEMS = 32, 8
 
 --- Fresh run state; `now` is a table like os.date("*t").
 function M.new(limits, now)
@@ -19,7 +23,7 @@ function M.new(limits, now)
         steps = limits.steps or M.defaults.steps,
         output = limits.output or M.defaults.output,
         max_depth = limits.depth or M.defaults.depth,
-        depth = 0, written = 0, line = 0, autoescape = false, now = now,
+        depth = 0, line = 0, autoescape = false, now = now,
     }
 end
 
@@ -44,29 +48,26 @@ function M.spend(n)
     if left < 0 then errors.raise("TimeoutError", "template exceeds its step budget") end
 end
 
---- Pay for a string of n bytes that is about to be made.
+--- Raise the budgets by what n bytes of input need.
+function M.grant(n)
+    run.steps = run.steps + n * STEPS_PER_BYTE
+    run.output = run.output + n * OUTPUT_PER_BYTE
+end
+
+--- Pay for a string of n bytes that is about to be made or searched.
 function M.bytes(n)
     if n > run.output then
         errors.raise("MemoryError", "template makes a string of %.0f bytes, at most %d are allowed", n, run.output)
     end
-    M.spend(n / 256)
+    M.spend(n / UNIT)
 end
 
 --- Pay for a list of n items that is about to be made.
 function M.items(n)
-    if n * 4 > run.output then
-        errors.raise("MemoryError", "template makes a list of %.0f items, at most %d are allowed", n, run.output / 4)
+    if n * ITEMS > run.output then
+        errors.raise("MemoryError", "template makes a list of %.0f items, at most %d are allowed", n, run.output / ITEMS)
     end
-    M.spend(n / 256)
-end
-
---- Pay for n bytes of output.
-function M.write(n)
-    local written = run.written + n
-    run.written = written
-    if written > run.output then
-        errors.raise("MemoryError", "template output exceeds %d bytes", run.output)
-    end
+    M.spend(n / UNIT)
 end
 
 --- Enter a macro or a recursive loop; pair with leave().

@@ -103,6 +103,7 @@ function Writer:value(v, depth)
     if s then return self:put(quote(s, self.ascii)) end
     s = scalar(v)
     if s then return self:put(s) end
+    state.spend(1)
     depth = depth + 1
     if depth > MAX_DEPTH then
         errors.raise("RecursionError", "maximum recursion depth exceeded while encoding a JSON object")

@@ -6,6 +6,7 @@
 ---   dict     ordered, see dict_* below   others small tables with a metatable of this module
 --- Every metatable has `kind`, the name of the Python type.
 local errors = require("tpl.jinja.errors")
+local state = require("tpl.jinja.state")
 local bigint = require("tpl.jinja.bigint")
 
 local M = {}
@@ -136,7 +137,9 @@ local function hash(v)
             local h = hash(v[i])
             parts[i] = type(h) .. #tostring(h) .. ":" .. tostring(h)
         end
-        return "\0t" .. table.concat(parts, ",")
+        local key = "\0t" .. table.concat(parts, ",")
+        state.bytes(#key)
+        return key
     elseif mt == M.undefined_mt then
         return UNDEFINED_KEY
     elseif mt == M.list_mt or mt == M.dict_mt or mt == M.view_mt then

@@ -48,6 +48,8 @@ local function open_model(deploy)
   return open
 end
 
+local torch_types = { bfloat16 = "bf16", float16 = "f16", float32 = "f32" }
+
 -- The storage type of a weight: of its tensor, or where there are no weights yet what the config says.
 local function dtype_of(open, model, config)
   local known = {}
@@ -58,7 +60,7 @@ local function dtype_of(open, model, config)
       if open.checkpoint and not tensor then
         err.throw { code = "format", where = open.path, message = ("the checkpoint has no tensor '%s' for weight '%s'"):format(tostring(tensor_name), name) }
       end
-      known[name] = tensor and tensor.dtype or config.dtype or "bf16"
+      known[name] = tensor and tensor.dtype or torch_types[config.dtype] or config.dtype or "bf16"
     end
     return known[name]
   end
