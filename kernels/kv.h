@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paged KV cache of one layer on one rank, as kernels and tests see it (layout: tpl_kv in ops.h). Any thread, except that
- * tpl_kv_poison wants the page to itself.
+ * The paged KV cache of one layer on one rank, as kernels and tests see it (layout: tpl_kv in ops.h). Any
+ * thread, except that tpl_kv_poison wants the page to itself.
  */
 #ifndef TPL_KERNELS_KV_H
 #define TPL_KERNELS_KV_H

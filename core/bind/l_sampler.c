@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tpl.core.sampler: what sampling parameters leave of one row of logits (kernels/sampler.h has the definitions and the default order).
- * Owner thread of the state.
+ * tpl.core.sampler: what sampling parameters leave of one row of logits (kernels/sampler.h has the
+ * definitions and the default order). Owner thread of the state.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,9 +19,12 @@ static const char *const step_names[TPL_N_SAMPLER_STEPS] = {
 };
 
 /* What each parameter may be; logit_bias is a table. */
-static const struct { double low, high; } limits[TPL_N_SAMPLER_STEPS] = {
-    [TPL_SAMPLER_REPETITION] = { 1e-3, 1e3 }, [TPL_SAMPLER_FREQUENCY] = { -1e3, 1e3 }, [TPL_SAMPLER_PRESENCE] = { -1e3, 1e3 },
-    [TPL_SAMPLER_TEMPERATURE] = { 0, 1e4 },   [TPL_SAMPLER_TOP_K] = { -1, INT32_MAX }, [TPL_SAMPLER_TOP_P] = { 0, 1 },
+static const struct {
+    double low, high;
+} limits[TPL_N_SAMPLER_STEPS] = {
+    [TPL_SAMPLER_REPETITION] = { 1e-3, 1e3 }, [TPL_SAMPLER_FREQUENCY] = { -1e3, 1e3 },
+    [TPL_SAMPLER_PRESENCE] = { -1e3, 1e3 },   [TPL_SAMPLER_TEMPERATURE] = { 0, 1e4 },
+    [TPL_SAMPLER_TOP_K] = { -1, INT32_MAX },  [TPL_SAMPLER_TOP_P] = { 0, 1 },
     [TPL_SAMPLER_MIN_P] = { 0, 1 },
 };
 
@@ -94,7 +97,8 @@ static int read_prior(lua_State *L, request *r)
     for (size_t i = 0; i < n; i++) {
         lua_rawgeti(L, list, (int)i + 1);
         lua_Number id = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
-        if (!(id >= 0 && id < (lua_Number)r->n) || id != floor(id)) return bad(L, "prior[%d] is no id below %d", (int)i, (int)r->n);
+        if (!(id >= 0 && id < (lua_Number)r->n) || id != floor(id))
+            return bad(L, "prior[%d] is no id below %d", (int)i, (int)r->n);
         r->pool[i] = (uint32_t)id;
         lua_pop(L, 1);
     }
@@ -112,8 +116,10 @@ static int read_bias(lua_State *L, request *r)
         lua_pushvalue(L, -2); /* lua_tonumber would turn a string key into a number, and confuse lua_next */
         lua_Number id = lua_isnumber(L, -1) ? lua_tonumber(L, -1) : -1;
         lua_pop(L, 1);
-        if (!(id >= 0 && id < (lua_Number)r->n) || id != floor(id)) return bad(L, "logit_bias has a key that is no id below %d", (int)r->n);
-        if (lua_type(L, -1) != LUA_TNUMBER || !isfinite(lua_tonumber(L, -1))) return bad(L, "logit_bias of %d is no number", (int)id);
+        if (!(id >= 0 && id < (lua_Number)r->n) || id != floor(id))
+            return bad(L, "logit_bias has a key that is no id below %d", (int)r->n);
+        if (lua_type(L, -1) != LUA_TNUMBER || !isfinite(lua_tonumber(L, -1)))
+            return bad(L, "logit_bias of %d is no number", (int)id);
         float by = (float)lua_tonumber(L, -1);
         uint32_t *pair = r->pool + r->p.bias0 + 2 * r->p.n_bias;
         if (r->p.n_bias++ >= r->n) return bad(L, "logit_bias has more than %d keys", (int)r->n);
@@ -145,7 +151,8 @@ static int read_param(lua_State *L, request *r, int step)
     if (lua_type(L, -1) != LUA_TNUMBER) return bad(L, "%s is no number", step_names[step]);
     double x = lua_tonumber(L, -1);
     if (!(x >= limits[step].low && x <= limits[step].high))
-        return bad(L, "%s is %f, expected %f to %f", step_names[step], x, limits[step].low, limits[step].high);
+        return bad(L, "%s is %f, expected %f to %f", step_names[step], x, limits[step].low,
+                   limits[step].high);
     if (step == TPL_SAMPLER_TOP_K && x != floor(x)) return bad(L, "top_k is %f, expected a whole number", x);
     set_param(&r->p, (tpl_sampler_step)step, x);
     return 0;
@@ -157,7 +164,9 @@ static int read_params(lua_State *L, request *r)
     if (!push_table(L, "params")) return 0;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
         int step = lua_type(L, -2) == LUA_TSTRING ? find_step(lua_tostring(L, -2)) : -1;
-        if (step < 0) return bad(L, "params: unknown parameter '%s'", lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?");
+        if (step < 0)
+            return bad(L, "params: unknown parameter '%s'",
+                       lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?");
         if (lua_islightuserdata(L, -1)) continue; /* a null */
         int rc = read_param(L, r, step);
         if (rc) return rc;
@@ -202,14 +211,16 @@ static void push_result(lua_State *L, const int32_t *ids, const double *probs, i
     lua_setfield(L, -2, "probs");
 }
 
-/* apply{logits, prior=, params=, order=, n_prompt=} -> {kept (ids, best first, equal logits by id), probs} | nil, message, "arg".
- * -math.huge is a masked logit. Of prior, the first n_prompt ids (0) are the prompt, which only the repetition penalty counts. */
+/* apply{logits, prior=, params=, order=, n_prompt=} -> {kept (ids, best first, equal logits by id), probs}
+ * | nil, message, "arg". -math.huge is a masked logit. Of prior, the first n_prompt ids (0) are the prompt,
+ * which only the repetition penalty counts. */
 static int sampler_apply(lua_State *L)
 {
     static const char *const names[] = { "logits", "prior", "params", "order", "n_prompt", NULL };
     luaL_checktype(L, 1, LUA_TTABLE);
     tpl_check_options(L, 1, names);
-    static int (*const readers[])(lua_State *, request *) = { read_logits, read_prior, read_params, read_order };
+    static int (*const readers[])(lua_State *, request *) = { read_logits, read_prior, read_params,
+                                                              read_order };
     request r = { 0 };
     for (int i = 0; i < 4; i++) {
         int rc = readers[i](L, &r);
@@ -237,7 +248,9 @@ static int sampler_steps(lua_State *L)
 
 int tpl_open_sampler(lua_State *L)
 {
-    static const luaL_Reg functions[] = { { "apply", sampler_apply }, { "steps", sampler_steps }, { NULL, NULL } };
+    static const luaL_Reg functions[] = { { "apply", sampler_apply },
+                                          { "steps", sampler_steps },
+                                          { NULL, NULL } };
     lua_newtable(L);
     luaL_register(L, NULL, functions);
     return 1;

@@ -5,15 +5,22 @@
 
 #include "kernels/kv.h"
 
-/* -- Items --------------------------------------------------------------------------------------------------------- */
+/* -- Items ---- */
 
 void att_shape_init(att_shape *a, const tpl_op_ctx *ctx, const tpl_bound *op)
 {
     const int hd = (int)op->imm[2].i;
     const int64_t rows = tpl_view_rows(&op->in[0], ctx->step);
-    *a = (att_shape){ .step = ctx->step, .kv = op->kv, .kvh = (int)op->imm[0].i, .grp = (int)op->imm[1].i, .hd = hd,
-                      .ld = (hd + 15) & ~15, .scale = (float)op->imm[3].f, .window = (int)op->imm[4].i,
-                      .tok0 = op->imm[5].i * rows, .rows = rows };
+    *a = (att_shape){ .step = ctx->step,
+                      .kv = op->kv,
+                      .kvh = (int)op->imm[0].i,
+                      .grp = (int)op->imm[1].i,
+                      .hd = hd,
+                      .ld = (hd + 15) & ~15,
+                      .scale = (float)op->imm[3].f,
+                      .window = (int)op->imm[4].i,
+                      .tok0 = op->imm[5].i * rows,
+                      .rows = rows };
 }
 
 /* Sets w to the first rows of the next sequence that has tokens here. */
@@ -47,10 +54,7 @@ static bool set_block(att_walk *w)
     return true;
 }
 
-void att_walk_init(att_walk *w, const att_shape *a)
-{
-    *w = (att_walk){ .shape = a, .item = { .seq = -1 } };
-}
+void att_walk_init(att_walk *w, const att_shape *a) { *w = (att_walk){ .shape = a, .item = { .seq = -1 } }; }
 
 /* Sequences, in each the heads, in each the blocks. */
 bool att_next(att_walk *w)
@@ -65,7 +69,7 @@ bool att_next(att_walk *w)
     return next_seq(w) && set_block(w);
 }
 
-/* -- Sharing the work ---------------------------------------------------------------------------------------------- */
+/* -- Sharing the work ---- */
 
 static size_t work_bytes(int64_t hd)
 {
@@ -74,10 +78,7 @@ static size_t work_bytes(int64_t hd)
     return ((sizeof(att_work) + 63) & ~(size_t)63) + (size_t)floats * 4;
 }
 
-size_t tpl_cpu_attend_scratch(int64_t hd)
-{
-    return work_bytes(hd);
-}
+size_t tpl_cpu_attend_scratch(int64_t hd) { return work_bytes(hd); }
 
 att_work *att_work_init(const att_shape *a, void *scratch)
 {
@@ -107,8 +108,8 @@ static int64_t worst_load(const att_shape *a, int64_t cost, int nth)
     return worst;
 }
 
-/* Whether three barriers are cheaper than the imbalance of whole items: a (row, key) pair costs about hd / 50 ns, a barrier 0.1 to 0.3 us
- * (facts/perf.md section 0). A wrong guess costs time only. */
+/* Whether three barriers are cheaper than the imbalance of whole items: a (row, key) pair costs about hd /
+ * 50 ns, a barrier 0.1 to 0.3 us (facts/perf.md section 0). A wrong guess costs time only. */
 static bool wants_split(const att_plan *p, const att_shape *a, int64_t n_items, int nth)
 {
     if (n_items == 0 || n_items >= 8 * (int64_t)nth || p->n_chunks <= n_items) return false;
@@ -154,15 +155,15 @@ void att_zero_padding(const att_shape *a, const tpl_op_ctx *ctx, const tpl_bound
         if (tpl_tok_seq_of(a->step, a->tok0 + r) < 0) memset(tpl_row(&op->out[0], r), 0, op->out[0].stride);
 }
 
-/* -- Bind ---------------------------------------------------------------------------------------------------------- */
+/* -- Bind ---- */
 
 static tpl_status check_shape(const tpl_bound *op, tpl_err *err)
 {
     const int64_t kvh = op->imm[0].i, grp = op->imm[1].i, hd = op->imm[2].i;
     TPL_TRY(tpl_kv_check(op, kvh, hd, err));
     if (hd > ATT_MAX_HD)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: heads of %lld columns, at most %d", op->name, (long long)hd,
-                        ATT_MAX_HD);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: heads of %lld columns, at most %d",
+                        op->name, (long long)hd, ATT_MAX_HD);
     TPL_TRY(tpl_simple_equal(op, "the width of q", op->in[0].cols, kvh * grp * hd, err));
     TPL_TRY(tpl_simple_equal(op, "the width of o", op->out[0].cols, kvh * grp * hd, err));
     return tpl_simple_equal(op, "the cut of o", op->out[0].div, op->in[0].div, err);
@@ -175,7 +176,8 @@ tpl_status tpl_cpu_bind_attend(tpl_isa isa, tpl_bound *op, tpl_err *err)
     TPL_TRY(check_shape(op, err));
     size_t need = tpl_cpu_attend_scratch(op->imm[2].i), have = tpl_backend_cpu()->scratch_bytes;
     if (have < need)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: needs %zu bytes of scratch memory per thread, the backend has %zu",
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "",
+                        "kernels: %s: needs %zu bytes of scratch memory per thread, the backend has %zu",
                         op->name, need, have);
     return tpl_simple_pick(isa, op, codes);
 }

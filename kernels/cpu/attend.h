@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How attention is cut into work, without the arithmetic: attend.inc computes, attend.c plans. Owner thread: each thread of the team
- * holds its own.
+ * How attention is cut into work, without the arithmetic: attend.inc computes, attend.c plans. Owner
+ * thread: each thread of the team holds its own.
  *
- * The unit of work is an item: one sequence, one KV head, and a block of at most 64 query rows, a row being one (token, head of
- * the group) pair, so that decode reads K and V once for all heads of the group, and prefill once for 64 rows. The keys of an item are
- * walked in chunks of 256 positions and tiles of 64, both counted from position 0 of the sequence. Each chunk is a softmax of its own
- * (maximum m, sum l, weighted values o), and chunks are merged in order:
+ * The unit of work is an item: one sequence, one KV head, and a block of at most 64 query rows, a row being
+ * one (token, head of the group) pair, so that decode reads K and V once for all heads of the group, and
+ * prefill once for 64 rows. The keys of an item are walked in chunks of 256 positions and tiles of 64, both
+ * counted from position 0 of the sequence. Each chunk is a softmax of its own (maximum m, sum l, weighted
+ * values o), and chunks are merged in order:
  *
- *      m' = max(m, mc);  l' = l e^(m-m') + lc e^(mc-m');  o' = o e^(m-m') + oc e^(mc-m')          (log-sum-exp merge)
+ *      m' = max(m, mc);  l' = l e^(m-m') + lc e^(mc-m');  o' = o e^(m-m') + oc e^(mc-m')
  *
- * A row's arithmetic is thus a function of its own query and its keys' positions alone: who shares the item, how many threads there
- * are, the page size and the page order do not change one bit. Threads take items of about equal cost; where there are too few,
- * they take (item, chunk) pairs, keep the chunks' results in their scratch memory and merge after a barrier, with the same bits.
+ * A row's arithmetic is thus a function of its own query and its keys' positions alone: who shares the
+ * item, how many threads there are, the page size and the page order do not change one bit. Threads take
+ * items of about equal cost; where there are too few, they take (item, chunk) pairs, keep the chunks'
+ * results in their scratch memory and merge after a barrier, with the same bits.
  */
 #ifndef TPL_KERNELS_CPU_ATTEND_H
 #define TPL_KERNELS_CPU_ATTEND_H
@@ -34,8 +36,8 @@ typedef struct att_shape {
 
 typedef struct att_item {
     int32_t seq, head;
-    int64_t row0, n_rows; /* rows of the block, in (token, head of the group) order; row 0 is the sequence's first token here */
-    int64_t tok;          /* that token, counted in the step */
+    int64_t row0, n_rows; /* rows of the block, in (token, head of the group) order from token `tok` on */
+    int64_t tok;          /* the sequence's first token here, counted in the step */
     int32_t first, last;  /* positions of the keys that any row sees */
 } att_item;
 
@@ -83,7 +85,7 @@ typedef struct att_work {
     float m[ATT_ROWS], l[ATT_ROWS], mc[ATT_ROWS], lc[ATT_ROWS];
     const float *q[ATT_ROWS];
     int32_t pos[ATT_ROWS];
-    int64_t at[ATT_TILE];    /* where each position of the tile lies in the cache, in elements; -1: no such key */
+    int64_t at[ATT_TILE]; /* where each position of the tile lies in the cache, in elements; -1: no such key */
     const float *vp[ATT_TILE];
     const float *peer[ATT_MAX_THREADS]; /* all threads' slots */
 } att_work;
@@ -93,7 +95,8 @@ att_work *att_work_init(const att_shape *a, void *scratch);
 float *att_out_row(const att_shape *a, const att_item *item, const tpl_view *v, int64_t r);
 /* Zeroes this thread's share of the padding rows. */
 void att_zero_padding(const att_shape *a, const tpl_op_ctx *ctx, const tpl_bound *op);
-/* Tells all threads where each one's slots are (through the out rows, which nobody has written yet); false: aborted. */
+/* Tells all threads where each one's slots are (through the out rows, which nobody has written yet); false:
+ * aborted. */
 bool att_share_slots(att_work *w, const tpl_op_ctx *ctx, const tpl_bound *op);
 
 #endif

@@ -22,10 +22,11 @@ tpl_status tpl_kv_check(const tpl_bound *op, int64_t kvh, int64_t hd, tpl_err *e
 {
     if (!op->kv) return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: no KV cache is bound", op->name);
     if (op->kv->dtype != TPL_DTYPE_F32 && op->kv->dtype != TPL_DTYPE_F16)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: a KV cache of %s, expected f32 or f16", op->name,
-                        tpl_dtypes[op->kv->dtype].name);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: a KV cache of %s, expected f32 or f16",
+                        op->name, tpl_dtypes[op->kv->dtype].name);
     if (op->kv->page < 1 || hd < 1 || kvh < 1)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: pages of %d positions, %lld heads of %lld columns", op->name,
+        return tpl_fail(err, TPL_ERR_ARG, 0, "",
+                        "kernels: %s: pages of %d positions, %lld heads of %lld columns", op->name,
                         op->kv->page, (long long)kvh, (long long)hd);
     TPL_TRY(tpl_simple_equal(op, "the number of KV heads in the cache", op->kv->kvh, kvh, err));
     return tpl_simple_equal(op, "the width of a head in the cache", op->kv->hd, hd, err);

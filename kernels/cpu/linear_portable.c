@@ -16,7 +16,7 @@ TPL_INLINE void q8_weights(tpl_dtype type, const uint8_t *panel, int64_t b, vf w
         d[i] = s.d;
         m[i] = s.m;
 #pragma GCC unroll 32
-        for (int k = 0; k < 32; k++) w[k][i] = __builtin_convertvector(quant_at(type, &s, k), vf);
+        for (int k = 0; k < 32; k++) w[k][i] = quant_at(type, &s, k);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rows: picks the rows whose logits are wanted. Work is cut at cache lines of the output, so one row is shared too.
+ * rows: picks the rows whose logits are wanted. Work is cut at cache lines of the output, so one row is
+ * shared too.
  */
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The op `sample`: from the logits of each output row to the results in the step. A row belongs to one thread. The row itself may be
- * changed (it is an arena buffer that nobody reads later), so what is wanted of the raw logits is taken first.
+ * The op `sample`: from the logits of each output row to the results in the step. A row belongs to one
+ * thread. The row itself may be changed (it is an arena buffer that nobody reads later), so what is wanted
+ * of the raw logits is taken first.
  */
 #include "kernels/cpu/sample.h"
 
@@ -12,10 +13,7 @@
 
 enum { MAX_TOP = 20 };
 
-size_t tpl_cpu_sample_scratch(int64_t vocab)
-{
-    return tpl_sampler_work_bytes(vocab);
-}
+size_t tpl_cpu_sample_scratch(int64_t vocab) { return tpl_sampler_work_bytes(vocab); }
 
 static void clear_result(const tpl_step *s, int64_t i, int32_t tok)
 {
@@ -43,7 +41,8 @@ static uint64_t next_position(const tpl_step *s, int64_t i)
     return (uint64_t)tpl_step_pos(s)[tpl_step_out(s)[i]] + 1;
 }
 
-static void sample_row(const tpl_op_ctx *ctx, const tpl_row_code *code, int64_t i, float *z, int64_t n, int32_t seq)
+static void sample_row(const tpl_op_ctx *ctx, const tpl_row_code *code, int64_t i, float *z, int64_t n,
+                       int32_t seq)
 {
     const tpl_step *s = ctx->step;
     const tpl_sampling *p = tpl_step_sampling(s) + seq;
@@ -69,7 +68,8 @@ static void sample_row(const tpl_op_ctx *ctx, const tpl_row_code *code, int64_t 
 /* Copies the row to the logits area: place is its number among the rows that want this. */
 static void copy_row(const tpl_step *s, int64_t place, const float *z, int64_t n)
 {
-    if (place < s->cap.logit_rows) memcpy(tpl_step_logits(s) + (size_t)place * s->cap.vocab, z, (size_t)n * 4);
+    if (place < s->cap.logit_rows)
+        memcpy(tpl_step_logits(s) + (size_t)place * s->cap.vocab, z, (size_t)n * 4);
 }
 
 void tpl_sample_rows(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_row_code *code)
@@ -101,7 +101,8 @@ tpl_status tpl_cpu_bind_sample(tpl_isa isa, tpl_bound *op, tpl_err *err)
     TPL_TRY(tpl_simple_equal(op, "the cut of the logits", op->in[0].div, 1, err));
     size_t need = tpl_cpu_sample_scratch(op->in[0].cols), have = tpl_backend_cpu()->scratch_bytes;
     if (have < need)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: needs %zu bytes of scratch memory per thread, the backend has %zu",
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "",
+                        "kernels: %s: needs %zu bytes of scratch memory per thread, the backend has %zu",
                         op->name, need, have);
     return tpl_simple_pick(isa, op, codes);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No cut sorts the row. What a cut keeps is a floor under the logits (and, for top-p, how many of those on the floor), found by a radix
- * selection over the bits of the floats, by count or by probability mass: three sweeps with 2048 sums, whatever the row looks like.
- * Sweeps look first only at logits near the best one, where the floor nearly always is.
+ * No cut sorts the row. What a cut keeps is a floor under the logits (and, for top-p, how many of those on
+ * the floor), found by a radix selection over the bits of the floats, by count or by probability mass:
+ * three sweeps with 2048 sums, whatever the row looks like. Sweeps look first only at logits near the best
+ * one, where the floor nearly always is.
  */
 #include "kernels/sampler.h"
 
@@ -14,12 +15,9 @@ enum { SUMS = 2048 };
 
 static const float greedy_below = 1e-5f;
 
-/* -- Work memory --------------------------------------------------------------------------------------------------- */
+/* -- Work memory ---- */
 
-static size_t seen_bytes(int64_t n)
-{
-    return (size_t)((n + 63) / 64) * 8;
-}
+static size_t seen_bytes(int64_t n) { return (size_t)((n + 63) / 64) * 8; }
 
 size_t tpl_sampler_work_bytes(int64_t vocab)
 {
@@ -33,7 +31,7 @@ void tpl_sampler_init(tpl_sampler *s, const tpl_row_code *code, float *z, int64_
     s->edits = (tpl_edit *)((char *)s->seen + seen_bytes(n));
 }
 
-/* -- Edits --------------------------------------------------------------------------------------------------------- */
+/* -- Edits ---- */
 
 static bool log_edit(tpl_sampler *s, uint32_t id)
 {
@@ -44,7 +42,8 @@ static bool log_edit(tpl_sampler *s, uint32_t id)
     return true;
 }
 
-/* Logs each id of the prior once and counts it; until `penalise`, its place in the row holds the number of its log entry. */
+/* Logs each id of the prior once and counts it; until `penalise`, its place in the row holds the number of
+ * its log entry. */
 static void count_prior(tpl_sampler *s, const tpl_sampling *p, const uint32_t *prior)
 {
     for (uint32_t i = 0; i < p->n_prior; i++) {
@@ -96,7 +95,7 @@ float tpl_sampler_raw(const tpl_sampler *s, int32_t id)
     return s->z[id];
 }
 
-/* -- Cuts ---------------------------------------------------------------------------------------------------------- */
+/* -- Cuts ---- */
 
 /* Unsigned keys in the order of the floats; both zeros are one. */
 static uint32_t key_of(float z)
@@ -131,7 +130,8 @@ static double weight_of(const pick *p, float z)
 }
 
 /* Adds up the weights of the keys that start with `prefix`, by their next `bits` bits. Returns the sum. */
-static double sum_by_digit(const tpl_sampler *s, const pick *p, uint32_t prefix, uint32_t mask, int shift, int bits)
+static double sum_by_digit(const tpl_sampler *s, const pick *p, uint32_t prefix, uint32_t mask, int shift,
+                           int bits)
 {
     double all = 0;
     memset(s->sums, 0, SUMS * sizeof(double));
@@ -146,7 +146,8 @@ static double sum_by_digit(const tpl_sampler *s, const pick *p, uint32_t prefix,
     return all;
 }
 
-/* The first digit from the top at which the sum reaches what is wanted; the last with a token in it if rounding kept it below. */
+/* The first digit from the top at which the sum reaches what is wanted; the last with a token in it if
+ * rounding kept it below. */
 static uint32_t find_digit(const tpl_sampler *s, pick *p, int bits)
 {
     int found = -1;
@@ -161,10 +162,13 @@ static uint32_t find_digit(const tpl_sampler *s, pick *p, int bits)
     return found < 0 ? 0 : (uint32_t)found;
 }
 
-/* The largest value v such that all z >= v weigh at least `want`. False when those from p->low on weigh less. */
+/* The largest value v such that all z >= v weigh at least `want`. False when those from p->low on weigh
+ * less. */
 static bool pick_value(const tpl_sampler *s, pick *p, float *value)
 {
-    static const struct { int shift, bits; } digits[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
+    static const struct {
+        int shift, bits;
+    } digits[] = { { 21, 11 }, { 10, 11 }, { 0, 10 } };
     uint32_t key = 0, mask = 0;
     p->above = 0;
     for (int i = 0; i < 3; i++) {
@@ -177,7 +181,8 @@ static bool pick_value(const tpl_sampler *s, pick *p, float *value)
     return true;
 }
 
-/* Copies the logits >= low behind the log of edits, so that the sweeps run over them alone; where they do not fit, over the row. */
+/* Copies the logits >= low behind the log of edits, so that the sweeps run over them alone; where they do
+ * not fit, over the row. */
 static void collect(const tpl_sampler *s, pick *p, float low)
 {
     float *out = (float *)(s->edits + s->n_edits);
@@ -186,7 +191,7 @@ static void collect(const tpl_sampler *s, pick *p, float low)
     p->low = low;
     p->z = s->z;
     p->n = s->n;
-    for (int64_t i = 0; (i = s->code->skip(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
+    for (int64_t i = 0; (i = s->code->seek(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
         if (n + TPL_ROW_BLOCK > cap) return;
         for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++)
             if (s->z[j] >= low) out[n++] = s->z[j];
@@ -195,13 +200,14 @@ static void collect(const tpl_sampler *s, pick *p, float low)
     p->n = n;
 }
 
-/* Looks near the best logit first, `near` below it, then everywhere above the floor. */
+/* Looks near the best logit first, `near` below it, then twice and four times as far, then everywhere above
+ * the floor. */
 static bool pick_near(const tpl_sampler *s, pick *p, float near, float floor, float *value)
 {
-    const float low = p->max - near > floor ? p->max - near : floor;
-    collect(s, p, low);
-    if (pick_value(s, p, value)) return true;
-    if (low == floor) return false;
+    for (int i = 0; i < 3 && p->max - near > floor; i++, near *= 2) {
+        collect(s, p, p->max - near);
+        if (pick_value(s, p, value)) return true;
+    }
     collect(s, p, floor);
     return pick_value(s, p, value);
 }
@@ -233,7 +239,7 @@ void tpl_sampler_min_p(float max, float inv_t, float min_p, tpl_keep *keep)
     if (low > keep->floor) *keep = (tpl_keep){ low, INT64_MAX };
 }
 
-/* -- The draw ------------------------------------------------------------------------------------------------------ */
+/* -- The draw ---- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -286,12 +292,13 @@ static inline void run_one(race *r, int64_t i, float z)
     r->id = i;
 }
 
-int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float inv_t, const tpl_keep *keep, uint64_t key)
+int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float inv_t, const tpl_keep *keep,
+                         uint64_t key)
 {
     race r = { .key = key, .max = stats->max, .inv_t = inv_t, .best = -INFINITY, .id = s->n };
     run_one(&r, stats->best, stats->max); /* a good score to beat; the best token is always among the kept */
     int64_t ties = keep->n_ties;
-    for (int64_t i = 0; (i = s->code->skip(s->z, i, s->n, keep->floor)) < s->n; i += TPL_ROW_BLOCK)
+    for (int64_t i = 0; (i = s->code->seek(s->z, i, s->n, keep->floor)) < s->n; i += TPL_ROW_BLOCK)
         for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++) {
             if (!(s->z[j] >= keep->floor) || (s->z[j] == keep->floor && ties-- <= 0)) continue;
             run_one(&r, j, s->z[j]);
@@ -299,7 +306,8 @@ int32_t tpl_sampler_draw(const tpl_sampler *s, const tpl_row_stats *stats, float
     return (int32_t)r.id;
 }
 
-int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_row_stats *raw, const tpl_sampling *p, const uint32_t *pool, uint64_t position)
+int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_row_stats *raw, const tpl_sampling *p,
+                           const uint32_t *pool, uint64_t position)
 {
     tpl_row_stats stats = *raw;
     tpl_sampler_edit(s, p, pool);
@@ -314,7 +322,8 @@ int32_t tpl_sampler_choose(tpl_sampler *s, const tpl_row_stats *raw, const tpl_s
     return tpl_sampler_draw(s, &stats, inv_t, &keep, tpl_sampler_key(p->seed, p->request, position));
 }
 
-/* Puts id into the list of the `have` best (of at most n), behind those with an equal logit. Returns the new count. */
+/* Puts id into the list of the `have` best (of at most n), behind those with an equal logit. Returns the
+ * new count. */
 static int insert_best(const float *z, int n, int have, int32_t *ids, int64_t id)
 {
     if (have == n && !(z[id] > z[ids[n - 1]])) return have;
@@ -329,14 +338,14 @@ void tpl_sampler_best(const tpl_sampler *s, int n, int32_t *ids)
     int have = 0;
     float low = tpl_keep_all().floor;
     for (int i = 0; i < n; i++) ids[i] = -1;
-    for (int64_t i = 0; n > 0 && (i = s->code->skip(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
+    for (int64_t i = 0; n > 0 && (i = s->code->seek(s->z, i, s->n, low)) < s->n; i += TPL_ROW_BLOCK) {
         for (int64_t j = i; j < s->n && j < i + TPL_ROW_BLOCK; j++)
             if (s->z[j] >= low) have = insert_best(s->z, n, have, ids, j);
         if (have == n) low = s->z[ids[n - 1]];
     }
 }
 
-/* -- In any order, with the list of what is left ---------------------------------------------------------------------- */
+/* -- In any order, with the list of what is left ---- */
 
 static void drop_rest(tpl_sampler *s, const tpl_keep *keep)
 {
@@ -348,7 +357,11 @@ static void drop_rest(tpl_sampler *s, const tpl_keep *keep)
 /* One step of the penalties and biases: the others of p made neutral. */
 static void edit_only(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, tpl_sampler_step step)
 {
-    tpl_sampling one = { .repetition = 1, .prior0 = p->prior0, .n_prior = p->n_prior, .n_prompt = p->n_prompt, .bias0 = p->bias0 };
+    tpl_sampling one = { .repetition = 1,
+                         .prior0 = p->prior0,
+                         .n_prior = p->n_prior,
+                         .n_prompt = p->n_prompt,
+                         .bias0 = p->bias0 };
     if (step == TPL_SAMPLER_REPETITION) one.repetition = p->repetition;
     if (step == TPL_SAMPLER_FREQUENCY) one.frequency = p->frequency;
     if (step == TPL_SAMPLER_PRESENCE) one.presence = p->presence;
@@ -390,11 +403,12 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-int64_t tpl_sampler_apply(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, const uint8_t *order, int n_order, int32_t *ids,
-                          double *probs)
+int64_t tpl_sampler_apply(tpl_sampler *s, const tpl_sampling *p, const uint32_t *pool, const uint8_t *order,
+                          int n_order, int32_t *ids, double *probs)
 {
     for (int i = 0; i < n_order; i++) apply_step(s, p, pool, (tpl_sampler_step)order[i]);
-    entry *left = (entry *)s->edits; /* the log is not needed any more, and an entry is smaller than an edit */
+    /* the log is not needed any more, and an entry is smaller than an edit */
+    entry *left = (entry *)s->edits;
     int64_t n = 0;
     for (int64_t i = 0; i < s->n; i++)
         if (s->z[i] > -INFINITY) left[n++] = (entry){ s->z[i], (int32_t)i };

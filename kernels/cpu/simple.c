@@ -12,16 +12,18 @@ tpl_status tpl_simple_pick(tpl_isa isa, tpl_bound *op, const tpl_simple_code cod
 tpl_status tpl_simple_equal(const tpl_bound *op, const char *what, int64_t a, int64_t b, tpl_err *err)
 {
     if (a == b) return TPL_OK;
-    return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: %s is %lld, expected %lld", op->name, what, (long long)a, (long long)b);
+    return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: %s is %lld, expected %lld", op->name, what,
+                    (long long)a, (long long)b);
 }
 
 static tpl_status check_view(const tpl_bound *op, const tpl_view *v, const char *what, int i, tpl_err *err)
 {
     if (v->act != TPL_ACT_F32)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: %s takes f32 rows only, %s %d is q8", op->name,
-                        tpl_op_infos[op->kind].name, what, i);
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: %s takes f32 rows only, %s %d is q8",
+                        op->name, tpl_op_infos[op->kind].name, what, i);
     if (v->stride != 4 * (size_t)v->cols || v->div < 1)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: %s %d has rows of %zu bytes, expected %lld floats", op->name, what, i,
+        return tpl_fail(err, TPL_ERR_ARG, 0, "",
+                        "kernels: %s: %s %d has rows of %zu bytes, expected %lld floats", op->name, what, i,
                         v->stride, (long long)v->cols);
     return TPL_OK;
 }
@@ -36,8 +38,8 @@ tpl_status tpl_simple_check(const tpl_bound *op, tpl_err *err)
     for (int i = 0; i < op->n_in; i++) TPL_TRY(check_view(op, &op->in[i], "in", i, err));
     for (int i = 0; i < op->n_w; i++) {
         if (op->w[i]->dtype != TPL_DTYPE_F32)
-            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: weight %s is %s, expected f32", op->name, op->w[i]->name,
-                            tpl_dtypes[op->w[i]->dtype].name);
+            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: weight %s is %s, expected f32",
+                            op->name, op->w[i]->name, tpl_dtypes[op->w[i]->dtype].name);
         TPL_TRY(tpl_simple_equal(op, "the number of rows of the weight", op->w[i]->rows, 1, err));
     }
     return TPL_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the ops other than matrix products share: how threads cut the work, the checks at bind, and the run functions that exist once
- * per instruction set (elem_<isa>.c, attend_<isa>.c). All of them take and give f32 rows. Any thread.
+ * What the ops other than matrix products share: how threads cut the work, the checks at bind, and the run
+ * functions that exist once per instruction set (elem_<isa>.c, attend_<isa>.c). All of them take and give
+ * f32 rows. Any thread.
  */
 #ifndef TPL_KERNELS_CPU_SIMPLE_H
 #define TPL_KERNELS_CPU_SIMPLE_H
@@ -10,8 +11,9 @@
 
 typedef void tpl_run_fn(const tpl_op_ctx *ctx, const tpl_bound *op);
 
-/* Bytes of ctx->scratch that the ops here want at most: attention of 256 columns with room for split sequences, and sampling from
- * 262,144 ids. bind fails where the backend's scratch is smaller than what one op needs at least. */
+/* Bytes of ctx->scratch that the ops here want at most: attention of 256 columns with room for split
+ * sequences, and sampling from 262,144 ids. bind fails where the backend's scratch is smaller than what one
+ * op needs at least. */
 enum { TPL_SIMPLE_SCRATCH_BYTES = 4 << 20 };
 size_t tpl_cpu_attend_scratch(int64_t hd);
 size_t tpl_cpu_sample_scratch(int64_t vocab);
@@ -45,7 +47,8 @@ typedef struct tpl_simple_code {
 
 /* Sets op->run and op->variant from the op's three codes. */
 tpl_status tpl_simple_pick(tpl_isa isa, tpl_bound *op, const tpl_simple_code codes[3]);
-/* Counts as in the op list for this kind (least = most), every view f32 with contiguous rows, every weight an f32 vector. */
+/* Counts as in the op list for this kind (least = most), every view f32 with contiguous rows, every weight
+ * an f32 vector. */
 tpl_status tpl_simple_check(const tpl_bound *op, tpl_err *err);
 /* Every view has the width and the cut of in[0]. */
 tpl_status tpl_simple_same(const tpl_bound *op, tpl_err *err);

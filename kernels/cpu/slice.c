@@ -39,8 +39,9 @@ static tpl_status check_index(const tpl_bound *op, int64_t n, tpl_err *err)
     for (int32_t r = 0; r < op->index->n; r++) {
         const tpl_range *range = &op->index->ranges[r];
         if (range->first < 0 || range->count < 0 || range->first > n - range->count)
-            return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: range %d of the index list, %lld + %lld, ends beyond %lld", op->name,
-                            r, (long long)range->first, (long long)range->count, (long long)n);
+            return tpl_fail(err, TPL_ERR_ARG, 0, "",
+                            "kernels: %s: range %d of the index list, %lld + %lld, ends beyond %lld",
+                            op->name, r, (long long)range->first, (long long)range->count, (long long)n);
         total += range->count;
     }
     return tpl_simple_equal(op, "the length of the index list", total, op->index->total, err);
@@ -68,7 +69,8 @@ tpl_status tpl_cpu_bind_slice_tok(tpl_isa isa, tpl_bound *op, tpl_err *err)
     TPL_TRY(tpl_simple_equal(op, "the width of out", op->out[0].cols, op->in[0].cols, err));
     TPL_TRY(tpl_simple_equal(op, "the kind of rows of out", op->out[0].sym, op->in[0].sym, err));
     if (op->out[0].div % op->in[0].div || op->imm[0].i < 0 || op->imm[0].i >= op->out[0].div / op->in[0].div)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "", "kernels: %s: piece %lld of rows cut by %u out of rows cut by %u", op->name,
+        return tpl_fail(err, TPL_ERR_ARG, 0, "",
+                        "kernels: %s: piece %lld of rows cut by %u out of rows cut by %u", op->name,
                         (long long)op->imm[0].i, op->out[0].div, op->in[0].div);
     op->run = run_slice_tok;
     op->variant = "slice_tok";

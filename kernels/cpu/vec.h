@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One vector register of floats, in GCC's vector extension, as wide as the instruction set of the including file: the ops other than
- * matrix products are written once, in .inc files, and compiled for each set. The including file defines VEC_ISA (portable, avx2,
- * avx512) first; FN(name) is then name_<isa>. Everything here is static and stateless.
+ * One vector register of floats, in GCC's vector extension, as wide as the instruction set of the including
+ * file: the ops other than matrix products are written once, in .inc files, and compiled for each set. The
+ * including file defines VEC_ISA (portable, avx2, avx512) first; FN(name) is then name_<isa>. Everything
+ * here is static and stateless.
  *
- * Halves are IEEE binary16; conversions are exact upwards and round to nearest even downwards, in hardware or not.
+ * Halves are IEEE binary16; conversions are exact upwards and round to nearest even downwards, in hardware
+ * or not.
  */
 #ifndef TPL_KERNELS_CPU_VEC_H
 #define TPL_KERNELS_CPU_VEC_H
@@ -19,7 +21,7 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define VW 16 /* lanes */
-#define VN 4  /* registers side by side in a register tile: 4 rows of accumulators need 4 * VN + VN + 1 registers */
+#define VN 4  /* registers side by side in a register tile: 4 rows of them need 5 * VN + 1 registers */
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 #define VEC_AVX2 1
@@ -38,7 +40,8 @@
 
 typedef float vf __attribute__((vector_size(VW * 4)));
 typedef int32_t vi __attribute__((vector_size(VW * 4)));
-typedef float vf_loose __attribute__((vector_size(VW * 4), aligned(4), may_alias)); /* for memory of any alignment */
+/* for memory of any alignment */
+typedef float vf_loose __attribute__((vector_size(VW * 4), aligned(4), may_alias));
 
 VEC_INLINE vf vf_load(const float *p) { return *(const vf_loose *)p; }
 VEC_INLINE void vf_store(float *p, vf x) { *(vf_loose *)p = x; }
@@ -114,12 +117,13 @@ VEC_INLINE vi vi_iota(void)
 #endif
 }
 
-/* exp(x): 0 below -87 (no denormals come out), 2.2e38 above 88.3, NaN stays NaN. Cody-Waite reduction to |r| <= ln(2) / 2 and
- * exp(r) = 1 + r + r^2 q(r), q of degree 4 by an own Remez fit (relative error 3.7e-9 with these rounded coefficients; the result
- * is within 1.5 units in the last place, spec/c/kernels_rest_test.c). ln(2) = hi + lo, hi short enough for n * hi to be exact. */
+/* exp(x): 0 below -87 (no denormals come out), 2.2e38 above 88.3, NaN stays NaN. Cody-Waite reduction to
+ * |r| <= ln(2) / 2 and exp(r) = 1 + r + r^2 q(r), q of degree 4 by an own Remez fit (relative error 3.7e-9
+ * with these rounded coefficients; the result is within 1.5 units in the last place,
+ * spec/c/kernels_rest_test.c). ln(2) = hi + lo, hi short enough for n * hi to be exact. */
 VEC_INLINE vf vf_exp(vf x)
 {
-    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer that sits in the low bits */
+    const vf magic = vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
     vf y = vf_min(vf_set(88.3f), x);
     vf t = vf_fma(y, vf_set(1.44269504f), magic);
     vf n = t - magic;
@@ -134,7 +138,7 @@ VEC_INLINE vf vf_exp(vf x)
     return (vf)((vi)(p * two_n) & ~(vi)(x < -87.0f));
 }
 
-/* -- Halves -------------------------------------------------------------------------------------------------------- */
+/* -- Halves ---- */
 
 VEC_INLINE float vec_from_half(uint16_t h)
 {
@@ -156,8 +160,9 @@ VEC_INLINE uint16_t vec_to_half(float f)
     sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffff;
     if (bits > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x1ff)); /* NaN, made quiet */
-    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00);                       /* 65520 rounds to infinity */
-    if (bits < 0x38800000) { /* below 2^-14: adding 0.5 rounds to multiples of 2^-24, the step of half denormals */
+    if (bits >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 rounds to infinity */
+    if (bits < 0x38800000) {
+        /* below 2^-14: adding 0.5 rounds to multiples of 2^-24, the step of half denormals */
         float a;
         memcpy(&a, &bits, 4);
         a += 0.5f;
@@ -188,7 +193,8 @@ VEC_INLINE vf vf_load_half(const uint16_t *p)
 VEC_INLINE void vf_store_half(uint16_t *p, vf x)
 {
 #if defined(__AVX512F__)
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    __m256i h = _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_storeu_si256((__m256i *)p, h);
 #elif defined(VEC_AVX2)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__aarch64__)
@@ -198,7 +204,7 @@ VEC_INLINE void vf_store_half(uint16_t *p, vf x)
 #endif
 }
 
-/* -- Transposing --------------------------------------------------------------------------------------------------- */
+/* -- Transposing ---- */
 
 /* x[0..3] are VW elements of four rows. Stores element e of the four rows as four floats at dst + e * ld. */
 VEC_INLINE void vf_store_transposed(const vf x[4], float *dst, int64_t ld)

@@ -622,6 +622,8 @@ static void writers_and_readers_unwind_on_abort(void **state)
     struct traffic t = { .abort = tpl_abort_new() };
     assert_int_equal(tpl_channel_new(&t.channel, 2, SLOTS, 16, 0, t.abort, NULL), TPL_OK);
     crew *c = crew_start(1, &nth, 0, t.abort, fill_up, &t);
+    for (int ms = 0; ms < 5000 && t.n_sent < SLOTS - 1; ms += 10)
+        usleep(10000); /* on a loaded machine a thread may take long to start */
     usleep(20000);
     tpl_abort_raise(t.abort, NULL);
     crew_join(c);

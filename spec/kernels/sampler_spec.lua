@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- tpl.core.sampler. Expected values: the shared fixtures (logits processors of transformers 5.24.0, OpenAI's formula for the penalties),
---- and small cases worked by hand. That draws follow these probabilities is shown in spec/c/kernels_rest_test.c.
+--- and small cases worked by hand. That draws follow these probabilities is shown in spec/c/kernels_sample_test.c.
 local json = require("tpl.json")
 local sampler = require("tpl.core").sampler
 

@@ -88,9 +88,10 @@ function M.collect(v)
     for item in M.iter(v) do
         n = n + 1
         out[n] = item
-        if n % 256 == 0 then state.items(n) end
+        -- Lazy iterators have no length that could be paid for beforehand.
+        if n % 1024 == 0 then state.more_items(n, 1024) end
     end
-    state.items(n)
+    state.more_items(n, n % 1024)
     return out
 end
 

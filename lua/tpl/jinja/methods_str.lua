@@ -55,14 +55,17 @@ end)
 
 -- Stripping ---------------------------------------------------------------------------------------
 
-local function strip_set(chars)
-    chars = call.opt(chars)
-    return chars and call.need_str(chars, "strip arg")
+local function stripper(name, left, right)
+    method(name, "chars?", function(s, chars)
+        state.bytes(#s)
+        chars = call.opt(chars)
+        return text.strip(s, chars and call.need_str(chars, "strip arg"), left, right)
+    end)
 end
 
-method("strip", "chars?", function(s, chars) return text.strip(s, strip_set(chars), true, true) end)
-method("lstrip", "chars?", function(s, chars) return text.strip(s, strip_set(chars), true, false) end)
-method("rstrip", "chars?", function(s, chars) return text.strip(s, strip_set(chars), false, true) end)
+stripper("strip", true, true)
+stripper("lstrip", true, false)
+stripper("rstrip", false, true)
 method("removeprefix", "prefix", function(s, p)
     p = call.need_str(p, "removeprefix() argument")
     return s:sub(1, #p) == p and s:sub(#p + 1) or s

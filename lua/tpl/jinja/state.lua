@@ -62,12 +62,17 @@ function M.bytes(n)
     M.spend(n / UNIT)
 end
 
---- Pay for a list of n items that is about to be made.
-function M.items(n)
+--- Pay for the last `added` items of a list that has grown to n.
+function M.more_items(n, added)
     if n * ITEMS > run.output then
         errors.raise("MemoryError", "template makes a list of %.0f items, at most %d are allowed", n, run.output / ITEMS)
     end
-    M.spend(n / UNIT)
+    M.spend(added / UNIT)
+end
+
+--- Pay for a list of n items that is about to be made.
+function M.items(n)
+    M.more_items(n, n)
 end
 
 --- Enter a macro or a recursive loop; pair with leave().

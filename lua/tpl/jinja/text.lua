@@ -133,24 +133,40 @@ function M.skip_space_back(s, p)
     return 0
 end
 
+-- Byte position after the characters of `drop` that begin at byte p.
+local function skip_set(s, p, drop)
+    while p <= #s do
+        local c = s:match("^" .. CHAR, p) or sub(s, p, p)
+        if not drop[c] then break end
+        p = p + #c
+    end
+    return p
+end
+
+-- Byte position of the last byte before the characters of `drop` that end at byte p.
+local function skip_set_back(s, p, drop)
+    while p > 0 do
+        local q = p
+        while q > 1 and byte(s, q) >= 128 and byte(s, q) < 192 do q = q - 1 end
+        if not drop[sub(s, q, p)] then break end
+        p = q - 1
+    end
+    return p
+end
+
 --- Strip the characters of `set` (a string, nil: white space) from the left and/or the right.
 function M.strip(s, set, left, right)
+    local from, to = 1, #s
     if not set then
-        local from = left and M.skip_space(s, 1) or 1
-        local to = right and M.skip_space_back(s, #s) or #s
+        if left then from = M.skip_space(s, 1) end
+        if right then to = M.skip_space_back(s, to) end
         return sub(s, from, to)
     end
     local drop = {}
     for c in M.each(set) do drop[c] = true end
-    local chars = M.chars(s)
-    local i, j = 1, #chars
-    if left then
-        while i <= j and drop[chars[i]] do i = i + 1 end
-    end
-    if right then
-        while j >= i and drop[chars[j]] do j = j - 1 end
-    end
-    return table.concat(chars, "", i, j)
+    if left then from = skip_set(s, 1, drop) end
+    if right then to = skip_set_back(s, to, drop) end
+    return sub(s, from, to)
 end
 
 local line_end = { ["\n"] = true, ["\v"] = true, ["\f"] = true, ["\28"] = true, ["\29"] = true,
