@@ -196,7 +196,7 @@ end
 local function result_of(r, started)
   if r.reason == "numeric_error" then return { error = { code = "numeric_error", message = "no logit was a finite number" } } end
   local out = { ids = json.array(r.ids), prompt_ids = json.array(r.row.prompt_ids), text = r.stream and r.text or json.null, finish = r.reason,
-    ttft_us = r.times[1] and r.times[1] - started or json.null, itl_us = itl_of(r.times) }
+    ttft_us = r.times[1] and math.floor(r.times[1] - started) or json.null, itl_us = itl_of(r.times) }
   if #r.logprobs > 0 then
     out.logprobs = json.array {}
     for i, p in ipairs(r.logprobs) do
@@ -332,19 +332,50 @@ end
 
 -- -- Taps ------------------------------------------------------------------------------------------------------------
 
---- Run ids and keep the values whose names match; gives them recombined over ranks (see tpl.tap).
----@param opts {ids: integer[], at: string?}
----@return table[]? values  {name, op, stage, dims, placement, rows, cols, data (double array), rank_shapes}
+-- Names that a glob picks: values themselves, and marks, which stand for the value that is there. value name -> names to show it under.
+local function picked(plan, glob)
+  local matches, out = require("tpl.util").glob(glob), {}
+  local function add(value, name)
+    out[value] = out[value] or {}
+    table.insert(out[value], name)
+  end
+  for _, s in ipairs(plan.stages) do
+    for _, op in ipairs(s.lowered.ops) do
+      for _, v in ipairs(op.outs) do if matches(v.name) then add(v.name, v.name) end end
+    end
+    local seen = {}
+    for _, m in ipairs(s.graph.marks) do
+      local v = s.lowered.values[m.value.id]
+      local name = seen[m.full] and m.full .. ":" .. v.name or m.full -- keys and values share a mark
+      seen[m.full] = true
+      if v and v.name ~= m.full and matches(m.full) then add(v.name, name) end
+    end
+  end
+  return out
+end
+
+--- Run ids and keep the values whose names, or the names of marks where they are, match a glob; recombined over ranks (see tpl.tap).
+---@param opts {ids: integer[], at: string}
+---@return table[]? values  {name, op, stage, dims, placement, shape, rows, cols, data (double array), rank_shapes}
 ---@return tpl.Err?
 function Engine:tap(opts)
   return err.try(function()
-    self.box:tap_begin(opts.at)
+    local names = picked(self.plan, opts.at or "*")
+    self.box:tap_begin()
     local ok, e = pcall(run_rows, self, { { ids = opts.ids } }, false, function() return { rows = "last", sink = { memory = true } } end, function(_, _, bad)
       if bad then err.throw { code = bad.code, message = bad.message } end
     end)
-    local tapped = self.box:tap_end()
+    local kept, out = {}, {}
+    for _, t in ipairs(self.box:tap_end()) do if names[t.name] then kept[#kept + 1] = t end end
     if not ok then error(e, 0) end
-    return require("tpl.tap").recombine(self.plan, tapped)
+    for _, v in ipairs(require("tpl.tap").recombine(self.plan, kept)) do
+      for _, name in ipairs(names[v.name]) do
+        local shown = require("tpl.util").copy(v)
+        shown.name = name
+        out[#out + 1] = shown
+      end
+    end
+    return out
   end)
 end
 

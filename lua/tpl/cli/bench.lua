@@ -110,8 +110,8 @@ local function case(p, eng, opts, runs, before)
   end
   return known, {
     name = p.deploy and p.deploy.model or "model", plan_hash = p.report.plan_hash, isa = eng.isa, prompt_tokens = opts.prompt,
-    new_tokens = opts.new, batch = opts.batch, depth = opts.depth, prefill_tok_s = prefill, decode_tok_s = decode, ttft_us = of("ttft"),
-    itl_us = { p50 = of("p50"), p99 = of("p99") }, share_bandwidth = bandwidth, share_matrix = matrix,
+    new_tokens = opts.new, batch = opts.batch, depth = opts.depth, prefill_tok_s = prefill, decode_tok_s = decode, ttft_us = fill.whole(of("ttft")),
+    itl_us = { p50 = fill.whole(of("p50")), p99 = fill.whole(of("p99")) }, share_bandwidth = bandwidth, share_matrix = matrix,
     allocs_per_step = per(stats.allocs and stats.allocs - (before.allocs or 0), steps),
     syncs_per_layer = per(per(stats.barriers and stats.barriers - (before.barriers or 0), steps), p.config and p.config.n_layer),
     rss_peak_bytes = stats.rss_peak_bytes, load_us = stats.load_us, read_bytes = stats.read_bytes,

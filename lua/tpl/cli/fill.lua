@@ -7,10 +7,14 @@ local M = {}
 --- Make a list that is written as [] when it is empty.
 function M.list(values) return setmetatable(values or {}, json.array_mt) end
 
+--- Round a number to a whole one, as all `_us` fields are; leaves null and nil alone.
+function M.whole(x) return type(x) == "number" and math.floor(x + 0.5) or x end
+
 local LIST = {}
 
 --- Copy a value and complete it after a shape: a table of fields, LIST for lists, NULL for the rest.
 local function complete(value, shape)
+  if value == json.null then return value end
   if shape == LIST then return type(value) == "table" and M.list(value) or M.list() end
   if type(shape) ~= "table" then -- NULL below
     if value == nil then return json.null end

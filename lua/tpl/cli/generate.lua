@@ -2,6 +2,7 @@
 --- The row command `tpl generate`: continue many prompts together.
 local deployment = require("tpl.cli.deployment")
 local engine_rows = require("tpl.cli.engine_rows")
+local fill = require("tpl.cli.fill")
 local out = require("tpl.cli.out")
 local params = require("tpl.params")
 
@@ -15,7 +16,7 @@ local function line(result, row, request)
   local itl = result.itl_us or {}
   return out.ordered(request.logprobs and keys_with_logprobs or keys, {
     id = row.id, prompt_ids = out.array(request.prompt_ids), ids = out.array(result.ids), text = result.text, finish = result.finish,
-    ttft_us = result.ttft_us, itl_us = out.ordered({ "p50", "p99" }, itl), logprobs = result.logprobs and out.array(result.logprobs),
+    ttft_us = fill.whole(result.ttft_us), itl_us = out.ordered({ "p50", "p99" }, itl), logprobs = result.logprobs and out.array(result.logprobs),
   })
 end
 

@@ -3,10 +3,12 @@
 local deployment = require("tpl.cli.deployment")
 local engine_rows = require("tpl.cli.engine_rows")
 local err = require("tpl.err")
+local fill = require("tpl.cli.fill")
 local machine = require("tpl.cli.machine")
 local out = require("tpl.cli.out")
 local params = require("tpl.params")
 local plan = require("tpl.cli.plan")
+local util = require("tpl.util")
 
 local M = {}
 
@@ -119,7 +121,7 @@ local function one_json(session, prompt)
   event(ctx, "done", { "seq", "reason", "usage", "timings", "limit" }, {
     seq = 0, reason = reasons[result.finish] or "abort",
     usage = { prompt_tokens = n_prompt, completion_tokens = n_new },
-    timings = { load_us = session.load_us, ttft_us = result.ttft_us, itl_us = out.ordered({ "p50", "p99" }, itl) },
+    timings = { load_us = math.floor(session.load_us), ttft_us = fill.whole(result.ttft_us), itl_us = out.ordered({ "p50", "p99" }, itl) },
     limit = M.limit_line(session.plan, result, watch),
   })
 end
@@ -167,13 +169,17 @@ local function check_mode(ctx, d)
 end
 
 local function plan_event(ctx, p)
-  local value = require("tpl.cli.fill").plan(p.report)
-  value.event = "plan"
-  ctx.out:line(value)
+  local value = fill.plan(p.report)
+  event(ctx, "plan", util.keys(value), value)
 end
 
+--- Tell each tenth of each rank's bytes.
 local function load_event(ctx)
+  local told = {}
   return function(rank, bytes, total)
+    local tenth = total > 0 and math.floor(10 * bytes / total) or 10
+    if tenth <= (told[rank] or 0) then return end
+    told[rank] = tenth
     event(ctx, "load", { "rank", "bytes", "total" }, { rank = rank, bytes = bytes, total = total })
   end
 end
