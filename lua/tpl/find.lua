@@ -142,12 +142,12 @@ local codes = { layouts = "layout_error", policies = "policy_error", models = "m
 local singular = { layouts = "layout", policies = "policy", models = "model definition" }
 
 --- Give the folders to search for one kind of script, in order, with a word for where each comes from.
-local function script_folders(kind, dir)
+local function script_folders(kind, dir, search_path)
   local folders = {}
   local function add(path, from) folders[#folders + 1] = { path = path, from = from } end
   add(M.join(dir, kind), "beside deploy.lua")
   if dir and dir ~= "." then add(kind, "working folder") end
-  for path in (M.env("TPL_PATH") or ""):gmatch("[^:]+") do
+  for path in (search_path or M.env("TPL_PATH") or ""):gmatch("[^:]+") do
     add(M.join(path, kind), "TPL_PATH")
     add(path, "TPL_PATH")
   end
@@ -182,12 +182,12 @@ end
 ---@param kind "layouts"|"policies"|"models"
 ---@param name string
 ---@param dir? string                          folder of deploy.lua; nil: the working folder
----@param opts? {model_folder?: string}        scripts in it are not taken
+---@param opts? {model_folder?: string, path?: string}  scripts in model_folder are not taken; path: instead of TPL_PATH
 ---@return {path: string, from: string, name: string}?
 ---@return tpl.Err?                            exit 3
 function M.script(kind, name, dir, opts)
   local model_folder = opts and opts.model_folder
-  local tried, folders = {}, script_folders(kind, dir)
+  local tried, folders = {}, script_folders(kind, dir, opts and opts.path)
   local function try(path, from)
     if sys().is_file(path) and not is_inside(path, model_folder) then
       return { path = path, from = from, name = name }

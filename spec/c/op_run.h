@@ -37,10 +37,11 @@ OWN uint32_t rng(void)
 
 OWN int below(int n) { return (int)(rng() % (uint32_t)n); }
 OWN float uniform(void) { return (float)rng() / 2147483648.0f; }
+/* Random, with deviation `by`. */
 OWN float spread(float by)
 {
     return (uniform() + uniform() + uniform() - 1.5f) * 2 * by;
-} /* deviation `by` */
+}
 
 OWN float *random_floats(int64_t n, float by)
 {

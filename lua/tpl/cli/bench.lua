@@ -119,10 +119,10 @@ local function case(p, eng, opts, runs, before)
 end
 
 local function print_case(ctx, c)
-  local function share(x) return is_number(x) and string.format(" (%.0f %%)", 100 * x) or "" end
+  local function share(x, what) return is_number(x) and string.format(" (%.0f %% of %s)", 100 * x, what) or "" end
   ctx.out:text("%s: prompt %d, new %d, batch %d, depth %d, isa %s\n", c.name, c.prompt_tokens, c.new_tokens, c.batch, c.depth, tostring(c.isa))
-  ctx.out:text("prefill %s tokens/s%s of matrix peak\n", number_text(c.prefill_tok_s, "%.1f"), share(c.share_matrix))
-  ctx.out:text("decode  %s tokens/s%s of read bandwidth\n", number_text(c.decode_tok_s, "%.1f"), share(c.share_bandwidth))
+  ctx.out:text("prefill %s tokens/s%s\n", number_text(c.prefill_tok_s, "%.1f"), share(c.share_matrix, "matrix peak"))
+  ctx.out:text("decode  %s tokens/s%s\n", number_text(c.decode_tok_s, "%.1f"), share(c.share_bandwidth, "read bandwidth"))
   ctx.out:text("ttft %s ms, itl p50 %s ms, p99 %s ms\n", number_text(c.ttft_us and c.ttft_us / 1000, "%.1f"),
     number_text(c.itl_us.p50 and c.itl_us.p50 / 1000, "%.2f"), number_text(c.itl_us.p99 and c.itl_us.p99 / 1000, "%.2f"))
   ctx.out:text("allocs per step %s, syncs per layer %s, load %s ms, peak memory %s MiB\n", number_text(c.allocs_per_step, "%.3g"),

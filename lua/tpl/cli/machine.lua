@@ -76,10 +76,10 @@ end
 
 local function number(x) return type(x) == "number" and x or nil end
 
---- Give the bytes that decoding one token reads: all weights but an embedding that is only looked up, and the KV cache so far.
+--- Give the bytes that a decode step reads: all weights but an embedding that is only looked up, and the KV cache so far.
 ---@param p table            plan
----@param position integer   tokens in the cache
-function M.token_bytes(p, position)
+---@param cached number      tokens in the cache, of all sequences together
+function M.step_bytes(p, cached)
   local bytes = number(p.report.model and p.report.model.weight_bytes)
   if not bytes then return nil end
   if p.checkpoint and p.config and not p.config.tied then
@@ -88,7 +88,7 @@ function M.token_bytes(p, position)
   end
   local kv, tokens = 0, number(p.report.kv and p.report.kv.tokens)
   for _, rank in ipairs(p.report.ranks or {}) do kv = kv + (number(rank.bytes and rank.bytes.kv) or 0) end
-  return bytes + (tokens and tokens > 0 and kv / tokens * position or 0)
+  return bytes + (tokens and tokens > 0 and kv / tokens * cached or 0)
 end
 
 --- Give the share of the read bandwidth and of the matrix peak that a speed means; nil where unknown.
@@ -99,7 +99,7 @@ end
 ---@return number? matrix
 function M.shares(machine, p, speed)
   local bandwidth, matrix
-  local read = M.token_bytes(p, speed.position or 0)
+  local read = M.step_bytes(p, (speed.position or 0) * (speed.batch or 1))
   if read and speed.tok_s and number(machine.read_gb_s) then
     bandwidth = read * speed.tok_s / (speed.batch or 1) / 1e9 / machine.read_gb_s
   end

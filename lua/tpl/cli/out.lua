@@ -148,13 +148,13 @@ end
 function Out:progress(what)
   local last = 0
   return function(done, total)
-    if total <= 0 then return end
+    if total <= 0 or last >= 10 then return end
     local tenth = math.floor(10 * done / total)
     if self.is_tty then
       local width = math.floor(30 * done / total)
       self.stderr(string.format("\r%s [%s%s] %3d %%  %.1f of %.1f MiB", what, ("#"):rep(width), ("."):rep(30 - width),
         math.floor(100 * done / total), done / 2 ^ 20, total / 2 ^ 20))
-      if done >= total and last < 10 then self.stderr("\n") end
+      if tenth >= 10 then self.stderr("\n") end
       last = tenth
     elseif tenth > last then
       last = tenth

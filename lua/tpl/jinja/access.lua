@@ -144,6 +144,7 @@ end
 local function item(v, key)
     local s = values.text(v)
     if s then
+        state.bytes(#s)
         return sequence_item(s, key, text.len(s), function(str, i) return text.slice(str, i, i + 1) end)
     end
     if type(v) ~= "table" then return nil end

@@ -65,7 +65,10 @@ end
 --- Number of items, nil for values without a length.
 function M.try_len(v)
     local s = values.text(v)
-    if s then return text.len(s) end
+    if s then
+        state.bytes(#s)
+        return text.len(s)
+    end
     local mt = type(v) == "table" and getmetatable(v)
     if mt == values.list_mt or mt == values.tuple_mt then return #v end
     if mt == values.dict_mt or mt == values.range_mt then return v.n end

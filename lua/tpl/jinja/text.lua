@@ -25,10 +25,15 @@ local function is_ascii(s)
 end
 M.is_ascii = is_ascii
 
---- Number of code points.
+local byte_ptr = ffi.typeof("const uint8_t *")
+
+--- Number of code points: bytes that do not continue a character.
 function M.len(s)
     if is_ascii(s) then return #s end
-    local _, n = s:gsub("[^\128-\191]", "")
+    local p, n = ffi.cast(byte_ptr, s), 0
+    for i = 0, #s - 1 do
+        if band(p[i], 0xC0) ~= 0x80 then n = n + 1 end
+    end
     return n
 end
 

@@ -135,7 +135,7 @@ local function round_up(n, unit) return math.ceil(n / unit) * unit end
 local function build_stage(self, spec, i)
   local graph = typing.build { model = self.model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout, shares = spec.shares,
     first = spec.first, last = spec.last, dtype = self.dtype, where = self.deploy.origin and self.deploy.origin.file, stage = i - 1,
-    find = { dir = self.deploy.origin and self.deploy.origin.dir, path = find.env "TPL_PATH" } }
+    find = { dir = self.deploy.origin and self.deploy.origin.dir } }
   local lowered = lower.graph(graph, self.config, function(name) return self.model:tensor(self.config.names, name) end)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
   if self.deploy.act == "auto" then lowered.ops = fuse.quantise(lowered.ops, core().kernels.wants_q8) end
@@ -249,7 +249,7 @@ end
 local function make(deploy, options)
   refuse_later(deploy)
   local open = open_model(deploy)
-  local model, model_file = models.load(open.config.arch, { dir = deploy.origin and deploy.origin.dir, path = find.env "TPL_PATH" })
+  local model, model_file = models.load(open.config.arch, { dir = deploy.origin and deploy.origin.dir })
   local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint, model = model, model_file = model_file,
     tokenizer_path = open.tokenizer, warnings = open.warnings }, Plan)
   self.dtype = dtype_of(open, model, self.config)
