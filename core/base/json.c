@@ -258,6 +258,7 @@ tpl_num_text tpl_json_pyrepr(double x)
             if (strtod(t.s, NULL) == x) break;
         }
     }
-    if (!strpbrk(t.s, ".e")) strcat(t.s, ".0");
+    size_t n = strlen(t.s);
+    if (!strpbrk(t.s, ".e")) snprintf(t.s + n, sizeof t.s - n, ".0");
     return t;
 }

@@ -206,23 +206,36 @@ VEC_INLINE void vf_store_half(uint16_t *p, vf x)
 
 /* -- Transposing ---- */
 
+/* Pairs of floats from the low or high half of each 128-bit lane of a and b: a0 b0 a1 b1, a2 b2 a3 b3; then
+ * the same of pairs. */
+#if VW == 16
+#define VEC_LO 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define VEC_HI 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define VEC_LO2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define VEC_HI2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#elif VW == 8
+#define VEC_LO 0, 8, 1, 9, 4, 12, 5, 13
+#define VEC_HI 2, 10, 3, 11, 6, 14, 7, 15
+#define VEC_LO2 0, 1, 8, 9, 4, 5, 12, 13
+#define VEC_HI2 2, 3, 10, 11, 6, 7, 14, 15
+#else
+#define VEC_LO 0, 4, 1, 5
+#define VEC_HI 2, 6, 3, 7
+#define VEC_LO2 0, 1, 4, 5
+#define VEC_HI2 2, 3, 6, 7
+#endif
+#if defined(__clang__) || __GNUC__ >= 12
+#define VEC_MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define VEC_MIX(a, b, ...) __builtin_shuffle(a, b, (vi){ __VA_ARGS__ })
+#endif
+
 /* x[0..3] are VW elements of four rows. Stores element e of the four rows as four floats at dst + e * ld. */
 VEC_INLINE void vf_store_transposed(const vf x[4], float *dst, int64_t ld)
 {
-#if VW == 16
-    const vi lo = { 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29 };
-    const vi lo2 = { 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29 };
-#elif VW == 8
-    const vi lo = { 0, 8, 1, 9, 4, 12, 5, 13 };
-    const vi lo2 = { 0, 1, 8, 9, 4, 5, 12, 13 };
-#else
-    const vi lo = { 0, 4, 1, 5 };
-    const vi lo2 = { 0, 1, 4, 5 };
-#endif
-    vf a = __builtin_shuffle(x[0], x[1], lo), b = __builtin_shuffle(x[2], x[3], lo);
-    vf c = __builtin_shuffle(x[0], x[1], lo + 2), d = __builtin_shuffle(x[2], x[3], lo + 2);
-    vf r[4] = { __builtin_shuffle(a, b, lo2), __builtin_shuffle(a, b, lo2 + 2), __builtin_shuffle(c, d, lo2),
-                __builtin_shuffle(c, d, lo2 + 2) };
+    vf a = VEC_MIX(x[0], x[1], VEC_LO), b = VEC_MIX(x[2], x[3], VEC_LO);
+    vf c = VEC_MIX(x[0], x[1], VEC_HI), d = VEC_MIX(x[2], x[3], VEC_HI);
+    vf r[4] = { VEC_MIX(a, b, VEC_LO2), VEC_MIX(a, b, VEC_HI2), VEC_MIX(c, d, VEC_LO2), VEC_MIX(c, d, VEC_HI2) };
     for (int i = 0; i < 4; i++) { /* each 128-bit lane now holds one element of the four rows */
 #if VW == 16
         _mm_storeu_ps(dst + i * ld, _mm512_castps512_ps128((__m512)r[i]));
