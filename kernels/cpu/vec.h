@@ -235,7 +235,8 @@ VEC_INLINE void vf_store_transposed(const vf x[4], float *dst, int64_t ld)
 {
     vf a = VEC_MIX(x[0], x[1], VEC_LO), b = VEC_MIX(x[2], x[3], VEC_LO);
     vf c = VEC_MIX(x[0], x[1], VEC_HI), d = VEC_MIX(x[2], x[3], VEC_HI);
-    vf r[4] = { VEC_MIX(a, b, VEC_LO2), VEC_MIX(a, b, VEC_HI2), VEC_MIX(c, d, VEC_LO2), VEC_MIX(c, d, VEC_HI2) };
+    vf r[4] = { VEC_MIX(a, b, VEC_LO2), VEC_MIX(a, b, VEC_HI2), VEC_MIX(c, d, VEC_LO2),
+                VEC_MIX(c, d, VEC_HI2) };
     for (int i = 0; i < 4; i++) { /* each 128-bit lane now holds one element of the four rows */
 #if VW == 16
         _mm_storeu_ps(dst + i * ld, _mm512_castps512_ps128((__m512)r[i]));

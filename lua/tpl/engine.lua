@@ -293,7 +293,13 @@ function Engine:each_logits(opts)
   end)
 end
 
---- Give the logits of one sequence of ids: an FFI float array [rows][vocab] with fields rows and vocab, alive as long as the engine.
+local Logits = { __name = "tpl.logits" }
+
+-- logits[row][id], both from 0
+function Logits.__index(l, row) return type(row) == "number" and l.data + row * l.vocab or nil end
+
+--- Give the logits of one sequence of ids: logits[row][id] from 0, with fields rows, vocab, data (one FFI float array) and argmax (a list). Alive as
+--- long as the engine.
 ---@param ids integer[]
 function Engine:logits(ids)
   local out
@@ -301,7 +307,7 @@ function Engine:logits(ids)
   if e then return nil, e end
   if out.error then return nil, err.new(out.error) end
   local ffi = require "ffi"
-  return { data = ffi.cast("const float *", out.data), rows = out.rows, vocab = out.vocab, argmax = out.argmax }
+  return setmetatable({ data = ffi.cast("const float *", out.data), rows = out.rows, vocab = out.vocab, argmax = out.argmax }, Logits)
 end
 
 --- Score rows teacher-forced: log probability of every id given those before it.

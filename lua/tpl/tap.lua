@@ -80,7 +80,8 @@ local function describe(stage, op, v, t)
     sizes[i - 1] = stage.graph.sizes[v.dims[i]]
     cols = cols * sizes[i - 1]
   end
-  return { name = v.name, base = v.base or v.name, op = op.name, layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl, axis = some_axis(stage, op, v),
+  return { name = v.name, base = v.base or v.name, op = op.name,
+    layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl, axis = some_axis(stage, op, v),
     placement = marks.show(stage.mesh, v.dims, v.pl), rows = t.real_rows, cols = cols, pieces = {}, low_op = op, step = t.step, mesh = stage.mesh }
 end
 

@@ -2,7 +2,7 @@
 --- Run the row commands that need an engine: read all rows, make ids, run the good ones together, answer all in order.
 local deployment = require("tpl.cli.deployment")
 local err = require("tpl.err")
-local rows = require("tpl.rows")
+local rows = require("tpl.cli.rows")
 
 local M = {}
 

@@ -3,7 +3,7 @@
 local err = require("tpl.err")
 local json = require("tpl.json")
 local out = require("tpl.cli.out")
-local rows = require("tpl.rows")
+local rows = require("tpl.cli.rows")
 
 local M = {}
 

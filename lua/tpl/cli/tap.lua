@@ -5,7 +5,7 @@ local err = require("tpl.err")
 local logits = require("tpl.cli.logits")
 local npy = require("tpl.npy")
 local out = require("tpl.cli.out")
-local rows = require("tpl.rows")
+local rows = require("tpl.cli.rows")
 
 local M = {}
 

@@ -2,7 +2,7 @@
 --- The row command `tpl template`: a model's chat template, a template file, or bare snippets in the rows.
 local err = require("tpl.err")
 local json = require("tpl.json")
-local rows = require("tpl.rows")
+local rows = require("tpl.cli.rows")
 local script = require("tpl.script")
 local text = require("tpl.text")
 local template = require("tpl.template")

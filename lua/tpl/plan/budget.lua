@@ -74,19 +74,22 @@ end
 function M.kv(wish, fixed, per_token, available)
   local room = available and available > 0 and available * USABLE - fixed or nil
   if room and room < 0 then
-    refuse(("weights and buffers need %s, %s are free"):format(gib(fixed), gib(available * USABLE)), "fewer layers per machine, a smaller format, or a smaller step.tokens", "memory")
+    refuse(("weights and buffers need %s, %s are free"):format(gib(fixed), gib(available * USABLE)),
+      "fewer layers per machine, a smaller format, or a smaller step.tokens", "memory")
   end
   local most = room and math.floor(room / (per_token * wish.page)) * wish.page
   if wish.tokens then
     if most and wish.tokens > most then
-      refuse(("%d tokens of KV cache need %s, there is room for %d tokens"):format(wish.tokens, gib(wish.tokens * per_token), most), "a smaller kv.tokens, or kv.dtype f16", "kv.tokens")
+      refuse(("%d tokens of KV cache need %s, there is room for %d tokens"):format(wish.tokens, gib(wish.tokens * per_token), most),
+        "a smaller kv.tokens, or kv.dtype f16", "kv.tokens")
     end
     return wish.tokens, math.ceil(wish.tokens / wish.page)
   end
   local tokens = math.ceil(wish.context * wish.concurrency / wish.page) * wish.page
   if most and tokens > most then tokens = most end
   if tokens < wish.context then
-    refuse(("the KV cache has room for %d tokens, one request may need %d"):format(tokens, wish.context), ("want.context = %d, or kv.dtype f16"):format(tokens), "want.context")
+    refuse(("the KV cache has room for %d tokens, one request may need %d"):format(tokens, wish.context),
+      ("want.context = %d, or kv.dtype f16"):format(tokens), "want.context")
   end
   return tokens, tokens / wish.page
 end

@@ -3,9 +3,6 @@
 --- what is computed but for rounding. `--no-fuse=name` leaves a pass out, so that a wrong one can be found by bisection.
 local M = {}
 
-local Ops = {}
-Ops.__index = Ops
-
 -- value -> the ops that read it
 local function readers(ops)
   local by = {}

@@ -153,7 +153,7 @@ end
 
 -- -- Ops -------------------------------------------------------------------------------------------------------------
 
-function Low:refuse(op, what)
+function Low.refuse(_, op, what)
   err.throw { code = "unsupported", exit = 6, where = op.src, message = ("op '%s' (%s): no kernel for %s in this version"):format(op.name, op.kind, what) }
 end
 

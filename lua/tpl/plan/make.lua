@@ -50,6 +50,12 @@ end
 
 local torch_types = { bfloat16 = "bf16", float16 = "f16", float32 = "f32" }
 
+-- Layouts and model definitions lie beside deploy.lua. A model's own folder never gives code, unless a deploy.lua was written there.
+local function where_to_look(deploy, open)
+  local origin = deploy.origin or {}
+  return { dir = origin.dir, model_folder = not origin.file and open.path == open.dir and open.dir or nil }
+end
+
 -- The storage type of a weight: of its tensor, or where there are no weights yet what the config says.
 local function dtype_of(open, model, config)
   local known = {}
@@ -135,7 +141,7 @@ local function round_up(n, unit) return math.ceil(n / unit) * unit end
 local function build_stage(self, spec, i)
   local graph = typing.build { model = self.model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout, shares = spec.shares,
     first = spec.first, last = spec.last, dtype = self.dtype, where = self.deploy.origin and self.deploy.origin.file, stage = i - 1,
-    find = { dir = self.deploy.origin and self.deploy.origin.dir } }
+    find = self.where_to_look }
   local lowered = lower.graph(graph, self.config, function(name) return self.model:tensor(self.config.names, name) end)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
   if self.deploy.act == "auto" then lowered.ops = fuse.quantise(lowered.ops, core().kernels.wants_q8) end
@@ -249,9 +255,10 @@ end
 local function make(deploy, options)
   refuse_later(deploy)
   local open = open_model(deploy)
-  local model, model_file = models.load(open.config.arch, { dir = deploy.origin and deploy.origin.dir })
-  local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint, model = model, model_file = model_file,
-    tokenizer_path = open.tokenizer, warnings = open.warnings }, Plan)
+  local look = where_to_look(deploy, open)
+  local model, model_file = models.load(open.config.arch, look)
+  local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint,
+    model = model, model_file = model_file, where_to_look = look, tokenizer_path = open.tokenizer, warnings = open.warnings }, Plan)
   self.dtype = dtype_of(open, model, self.config)
   local trace = typing.trace(model, self.config)
   check_types(trace, self.dtype, open.path)
