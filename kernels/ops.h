@@ -129,9 +129,6 @@ typedef struct tpl_kv_pool {
     int32_t page, kvh, hd;
     int64_t n_pages;
 } tpl_kv_pool;
-#ifndef TPL_NO_KV_ALIAS
-typedef tpl_kv_pool tpl_kv; /* FOUNDER: transitional, rename uses */
-#endif
 
 enum { TPL_MAX_OPERANDS = 4, TPL_MAX_IMM = 10 };
 

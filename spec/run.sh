@@ -83,6 +83,26 @@ one() {
   tally "$name" "$file" 0 $(($(now) - begin))
 }
 
+# An installed copy must find its Lua files and its core away from the source tree.
+installed() {
+  root=$PWD/build/installed
+  rm -rf "$root"
+  cmake --install build --prefix "$root" >/dev/null &&
+    (cd / && "$root/bin/tpl" version && eval "$("$root/bin/tpl" env)" && luajit -e 'assert(require("tpl").plan)') &&
+    (cd / && "$root/bin/tpl" plan "$OLDPWD/spec/fixtures/models/bf16" tp=2 "layout=megatron")
+}
+
+# The whole engine once under the sanitizers; LeakSanitizer does not see what LuaJIT's own memory still holds.
+sanitized_engine() {
+  row='{"id":"a","ids":[5,6,7,8,9],"max_tokens":4,"ignore_eos":true}'
+  for words in tp=2 "tp=3 pp=2" "tp=2 layout=megatron_sp" act=auto; do
+    # shellcheck disable=SC2086
+    printf '%s\n' "$row" | ASAN_OPTIONS=detect_leaks=0 build-asan/tpl generate spec/fixtures/models/bf16 act=f32 $words --in - || return 1
+  done
+  printf '%s\n' "$row" | ASAN_OPTIONS=detect_leaks=0 build-asan/tpl generate spec/fixtures/models/gguf-q4_1/model.gguf tp=2 --in - || return 1
+  printf '%s\n' "$row" | ASAN_OPTIONS=detect_leaks=0 build-asan/tpl score spec/fixtures/models/gguf-q8_0/model.gguf --in -
+}
+
 c_tests() { # BUILD-FOLDER LABEL
   for source in spec/c/*_test.c; do
     test=$(basename "$source" .c)
@@ -106,6 +126,7 @@ sanitized() {
   one "asan build" build_sanitized
   export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
   c_tests build-asan asan
+  one "asan engine" sanitized_engine
   unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
@@ -131,8 +152,9 @@ fi
 sh examples/fetch_smollm2.sh >/dev/null || echo "the quickstart model could not be fetched: the tests that need it will skip"
 
 if [ "$tier" = core ] || [ "$tier" = full ]; then
-  chapter "luacheck"
+  chapter "luacheck, install"
   one luacheck luacheck --quiet --no-color .
+  one install installed
   chapter "C tests"
   c_tests build c
   chapter "Lua specs"

@@ -30,7 +30,6 @@
 
 #include "base/err.h"
 #include "base/index.h"
-#define TPL_NO_KV_ALIAS
 #include "kernels/ops.h"
 
 enum { TPL_PROGRAM_VERSION = 1, TPL_MAX_OUTS = 4 };

@@ -26,7 +26,7 @@ enum { ATT_TILE = 64, ATT_CHUNK = 256, ATT_ROWS = 64, ATT_MAX_HD = 512, ATT_MAX_
 /* What the step and the op say. */
 typedef struct att_shape {
     const tpl_step *step;
-    const tpl_kv *kv;
+    const tpl_kv_pool *kv;
     int kvh, grp, hd;
     int ld;             /* hd rounded up to 16: columns of the accumulators */
     int window;

@@ -4,7 +4,7 @@
 #include "kernels/cpu/simple.h"
 #include "kernels/kv.h"
 
-void tpl_kv_poison(const tpl_kv *kv, int64_t page)
+void tpl_kv_poison(const tpl_kv_pool *kv, int64_t page)
 {
     const int64_t at = tpl_kv_at(kv, page, 0, 0), n = tpl_kv_at(kv, page + 1, 0, 0) - at;
     for (int i = 0; i < 2; i++) {

@@ -232,9 +232,9 @@ static int *shuffled(int n)
     return order;
 }
 
-static tpl_kv new_kv(tpl_dtype dtype, int page, int kvh, int hd, int n_pages)
+static tpl_kv_pool new_kv(tpl_dtype dtype, int page, int kvh, int hd, int n_pages)
 {
-    tpl_kv kv = { NULL, NULL, dtype, page, kvh, hd, n_pages };
+    tpl_kv_pool kv = { NULL, NULL, dtype, page, kvh, hd, n_pages };
     size_t bytes = (size_t)n_pages * (size_t)(page * kvh * hd) * 4;
     kv.k = malloc(bytes);
     kv.v = malloc(bytes);
@@ -243,7 +243,7 @@ static tpl_kv new_kv(tpl_dtype dtype, int page, int kvh, int hd, int n_pages)
 }
 
 /* By the layout in ops.h, not by the accessor the kernels use. */
-static float kv_get(const tpl_kv *kv, const void *base, int64_t page, int h, int in_page, int d)
+static float kv_get(const tpl_kv_pool *kv, const void *base, int64_t page, int h, int in_page, int d)
 {
     int64_t at = ((page * kv->kvh + h) * kv->page + in_page) * kv->hd + d;
     return kv->dtype == TPL_DTYPE_F32 ? ((const float *)base)[at]
@@ -291,7 +291,7 @@ static void check_rope(tpl_isa isa, int heads, int kvh, int hd, int rot, int mod
         run_op(&op, s, nth);
         assert_near(y, want, T * heads * hd, 5e-7);
 
-        tpl_kv kv = new_kv(dtype, page, kvh, hd, n_seq * per_seq);
+        tpl_kv_pool kv = new_kv(dtype, page, kvh, hd, n_seq * per_seq);
         float *q2 = copy_floats(q, T * heads * hd);
         tpl_bound both = { .kind = TPL_OP_ID_ROPE_KV,
                            .n_out = 1,
@@ -349,7 +349,7 @@ static void test_kv_write(void **state)
     float *k = random_floats(s->pad_tok * KVH * HD, 1), *v = random_floats(s->pad_tok * KVH * HD, 1);
     uint16_t *first = NULL;
     FOR_ISA(isa) {
-        tpl_kv kv = new_kv(TPL_DTYPE_F16, PAGE, KVH, HD, 4);
+        tpl_kv_pool kv = new_kv(TPL_DTYPE_F16, PAGE, KVH, HD, 4);
         tpl_bound op = { .kind = TPL_OP_ID_KV_WRITE,
                          .n_in = 2,
                          .kv = &kv,
@@ -425,7 +425,7 @@ static void run_attend(tpl_isa isa, const att_case *c, const chunk *chunks, int 
     const int per_seq = MAX_LEN / page + 1, width = c->kvh * c->grp * c->hd;
     int *order = shuffled(c->n_seq * per_seq);
     tpl_step *s = seq_step(chunks, c->n_seq, page, order, per_seq);
-    tpl_kv kv = new_kv(c->dtype, page, c->kvh, c->hd, c->n_seq * per_seq);
+    tpl_kv_pool kv = new_kv(c->dtype, page, c->kvh, c->hd, c->n_seq * per_seq);
     for (int i = 0; i < c->n_seq; i++)
         for (int j = 0; j < chunks[i].pos0 + chunks[i].q_len; j++)
             for (int x = 0; x < c->kvh * c->hd; x++) {
@@ -547,7 +547,7 @@ static void test_token_cut(void **state)
     float *x = random_floats(LEN * WIDTH, 1), *v = random_floats(LEN * WIDTH, 1), whole[LEN * WIDTH],
           half[LEN * WIDTH / 2], freqs[HD / 2];
     for (int i = 0; i < HD / 2; i++) freqs[i] = (float)pow(10000, -2.0 * i / HD);
-    tpl_kv kv = new_kv(TPL_DTYPE_F32, PAGE, HEADS, HD, PER),
+    tpl_kv_pool kv = new_kv(TPL_DTYPE_F32, PAGE, HEADS, HD, PER),
            other = new_kv(TPL_DTYPE_F32, PAGE, HEADS, HD, PER);
     tpl_bound write = { .kind = TPL_OP_ID_KV_WRITE,
                         .n_in = 2,
@@ -604,7 +604,7 @@ static void test_attend_plan(void **state)
     const chunk one[] = { { MAX_LEN - 1, 1 } };
     int order[MAX_LEN / 16 + 1] = { 0 };
     tpl_step *s = seq_step(one, 1, 16, order, MAX_LEN / 16 + 1);
-    tpl_kv kv = { NULL, NULL, TPL_DTYPE_F32, 16, 1, 64, 1 };
+    tpl_kv_pool kv = { NULL, NULL, TPL_DTYPE_F32, 16, 1, 64, 1 };
     float q[3 * 64], o[3 * 64];
     tpl_bound op = { .kv = &kv,
                      .in = { toks(q, 64) },

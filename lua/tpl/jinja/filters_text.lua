@@ -30,7 +30,7 @@ end
 local function soft(fn)
     return function(v, ...)
         local s = repr.str(v)
-        state.bytes(#s)
+        if text.is_ascii(s) then state.bytes(#s) else state.chars(#s) end
         local out = fn(s, ...)
         return values.is_markup(v) and values.markup(out) or out
     end
@@ -59,6 +59,7 @@ local function starts_word(c)
 end
 
 filter("title", "s", soft(function(s)
+    state.chars(#s)
     local out, word = {}, {}
     local function flush()
         if #word > 0 then
@@ -125,14 +126,26 @@ filter("truncate", "s length? killwords? end? leeway?", function(v, length, kill
 end)
 
 filter("wordcount", "s", function(v)
-    local n, inside = 0, false
-    for c in text.each(repr.str(v)) do
+    local s, n, inside = repr.str(v), 0, false
+    state.chars(#s)
+    for c in text.each(s) do
         local is_word = c == "_" or unicode.is_alnum_char(c)
         if is_word and not inside then n = n + 1 end
         inside = is_word
     end
     return n
 end)
+
+-- Cut a word that is longer than a line into lines; gives the last piece.
+local function cut_word(out, word, width)
+    local chars = text.chars(word)
+    local from = 1
+    while #chars - from + 1 > width do
+        out[#out + 1] = table.concat(chars, "", from, from + width - 1)
+        from = from + width
+    end
+    return table.concat(chars, "", from)
+end
 
 -- Words and blanks of one line put into lines of at most `width`; long words may be cut.
 local function wrap_line(line, width, cut_words)
@@ -148,10 +161,7 @@ local function wrap_line(line, width, cut_words)
             blank = ""
         end
         if #out > 0 and current == "" then blank = "" end
-        while cut_words and text.len(word) > width do
-            out[#out + 1] = text.slice(word, 0, width)
-            word = text.slice(word, width, text.len(word))
-        end
+        if cut_words and text.len(word) > width then word = cut_word(out, word, width) end
         current = current .. blank .. word
     end
     flush()
@@ -162,7 +172,7 @@ filter("wordwrap", "s width? break_long_words? wrapstring? break_on_hyphens?", f
     width = opt_int(width, 79)
     if width < 1 then errors.raise("ValueError", "invalid width %d (must be > 0)", width) end
     local s = call.need_str(v, "wordwrap argument")
-    state.bytes(#s)
+    state.chars(#s)
     local out = {}
     for i, line in ipairs(text.lines(s)) do
         out[i] = table.concat(wrap_line(line, width, cut == nil or values.truth(cut)), repr.str(opt(joiner, "\n")))
@@ -181,7 +191,7 @@ end
 
 filter("striptags", "value", function(v)
     local s = repr.str(v)
-    state.bytes(#s)
+    state.chars(#s)
     s = s:gsub("<!%-%-.-%-%->", ""):gsub("<[^>]*>", "")
     local words = {}
     for word in (text.strip(s, nil, true, true)):gmatch("%S+") do words[#words + 1] = word end

@@ -22,7 +22,7 @@ end
 
 local function simple(name, fn)
     method(name, "", function(s)
-        state.bytes(#s)
+        state.chars(#s)
         return fn(s)
     end)
 end
@@ -277,6 +277,7 @@ affix("endswith", function(s, p) return p == "" or s:sub(-#p) == p and #s >= #p 
 function M.replace_text(s, old, new, max)
     if max == 0 then return s end
     if old == "" then
+        state.chars(#s)
         local out, n = { new }, 1
         for c in text.each(s) do
             out[#out + 1] = c
@@ -333,6 +334,7 @@ end)
 
 method("expandtabs", "tabsize?", function(s, size)
     size = call.opt_int(size, 8)
+    state.chars(#s)
     local out, column = {}, 0
     for c in text.each(s) do
         if c == "\t" then

@@ -62,6 +62,11 @@ function M.bytes(n)
     M.spend(n / UNIT)
 end
 
+--- Pay for handling a string of n bytes character by character.
+function M.chars(n)
+    M.spend(n / 4)
+end
+
 --- Pay for the last `added` items of a list that has grown to n.
 function M.more_items(n, added)
     if n * ITEMS > run.output then

@@ -4,6 +4,8 @@
 local ffi = require("ffi")
 local bit = require("bit")
 
+local state = require("tpl.jinja.state")
+
 local M = {}
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
@@ -39,6 +41,7 @@ end
 
 --- All code points as a list of strings.
 function M.chars(s)
+    state.chars(#s)
     local out, n = {}, 0
     for c in s:gmatch(CHAR) do
         n = n + 1
