@@ -147,7 +147,7 @@ static void digest(const char *path, char hex[65])
         tpl_sha256_update(&s, data, t->bytes);
     }
     for (uint32_t i = 0; i < tpl_checkpoint_n_kvs(cp); i++) {
-        const tpl_kv_pool *kv = tpl_checkpoint_kv_at(cp, i);
+        const tpl_kv *kv = tpl_checkpoint_kv_at(cp, i);
         assert_ptr_equal(kv, tpl_checkpoint_kv(cp, kv->key));
         tpl_sha256_update(&s, kv->data, kv->bytes);
     }
