@@ -34,7 +34,7 @@ typedef struct member {
     uint64_t sink;
 } member;
 
-/* -- Portable loops ----------------------------------------------------------------------------------------------------------- */
+/* -- Portable loops ---- */
 
 static uint64_t read_portable(const void *at, size_t bytes)
 {
@@ -74,7 +74,7 @@ static tpl_probe_loops loops_of(tpl_isa isa)
     return (tpl_probe_loops){ .read = read_portable, .f32 = f32_portable, .f32_ops = CHAINS * LANES * 2 };
 }
 
-/* -- Rounds ------------------------------------------------------------------------------------------------------------------- */
+/* -- Rounds ---- */
 
 /* Runs body in rounds on all members until the budget is used up. Returns the shortest round's nanoseconds (true for member 0 only), or
  * 0 when the crew was aborted because a member could not be started. */

@@ -12,7 +12,7 @@
 
 int tpl_open_kernels(lua_State *L);
 
-/* -- ISAs and ops ------------------------------------------------------------------------------------------------------------- */
+/* -- ISAs and ops ---- */
 
 static int kernels_isa_best(lua_State *L)
 {
@@ -87,7 +87,7 @@ static int kernels_ops(lua_State *L)
     return 1;
 }
 
-/* -- Sizes and types ---------------------------------------------------------------------------------------------------------- */
+/* -- Sizes and types ---- */
 
 static tpl_dtype check_dtype(lua_State *L, int index)
 {
@@ -149,7 +149,7 @@ static int kernels_dequant(lua_State *L)
     return 1;
 }
 
-/* -- Probe -------------------------------------------------------------------------------------------------------------------- */
+/* -- Probe ---- */
 
 static double field(lua_State *L, const char *name, double otherwise)
 {

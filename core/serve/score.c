@@ -23,6 +23,7 @@ double tpl_row_logsumexp(const float *row, int64_t vocab)
 void tpl_row_top(const float *row, int64_t vocab, int k, int32_t *ids, float *logits)
 {
     int n = 0;
+    if (k < 1) return;
     for (int64_t i = 0; i < vocab; i++) {
         if (row[i] != row[i] || (n == k && row[i] <= logits[n - 1])) continue;
         int at = n < k ? n++ : k - 1;

@@ -121,7 +121,7 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
         }
 }
 
-/* -- Binding ------------------------------------------------------------------------------------------------------------------ */
+/* -- Binding ---- */
 
 /* Per ISA: the kernels, the run function, and the names of the variants. */
 #define LINEAR_ISA(isa)                                                                                                      \

@@ -2,8 +2,11 @@
  *
  * linear on q8 rows with AVX2. maddubs multiplies unsigned with signed bytes and adds pairs to 16 bits with saturation. q4 and q5 quants
  * are the unsigned side as stored: a pair is at most 2 * 15 * 127 (q4) or 2 * 31 * 127 (q5), so four of them add up in 16 bits. q8
- * takes |w| and moves its sign to x: at most 2 * 128 * 127, which just fits, so each pair is widened at once. Sums per (row of x,
- * block): t = float(dot) * d_x - zero * ds_x;  y = fma(d_w, t, y);  with a min: y = fma(m_w, ds_x, y). Any thread.
+ * takes |w| and moves its sign to x: at most 2 * 128 * 127, which just fits, so each pair is widened at once. Per (row of x, block):
+ *
+ *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
+ *
+ * Any thread.
  */
 #include <immintrin.h>
 

@@ -3,7 +3,9 @@
  * linear on q8 rows with AVX-512 VNNI. vpdpbusd multiplies unsigned with signed bytes: the weights, moved up to be unsigned (q4: 0..15,
  * q5: 0..31, q8: + 128), are the unsigned side, and what the shift adds is taken off through the block's sum of x. One block of a panel
  * (8 groups of 4 inputs x 16 rows) sits in 8 registers and is run over all rows of x. Per (row of x, block):
+ *
  *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
+ *
  * Any thread.
  */
 #include <immintrin.h>

@@ -15,7 +15,10 @@ enum { CHAINS = 16, AHEAD = 1024 };
 
 static uint64_t fold(__m512i x)
 {
-    return (uint64_t)_mm512_reduce_add_epi64(x);
+    uint64_t v[8], sum = 0; /* the reducing intrinsic adds as signed numbers, which may not overflow */
+    _mm512_storeu_si512(v, x);
+    for (int i = 0; i < 8; i++) sum += v[i];
+    return sum;
 }
 
 static uint64_t read_all(const void *at, size_t bytes)

@@ -30,18 +30,18 @@ Template.__index = Template
 ---@return tpl.Template? template
 ---@return tpl.TemplateError? err
 function M.compile(source, opts)
-    local code, err = environment.compile(source)
-    if not code then return nil, err end
-    opts = opts or {}
-    return setmetatable({ code = code, source = source, name = opts.name, limits = opts.limits }, Template)
+  local code, err = environment.compile(source)
+  if not code then return nil, err end
+  opts = opts or {}
+  return setmetatable({ code = code, source = source, name = opts.name, limits = opts.limits }, Template)
 end
 
 -- Clock of a render: nil means the machine's.
 local function clock(now)
-    if now == nil or type(now) == "userdata" then return nil end
-    local date, message = strftime.parse(tostring(now))
-    if not date then return nil, errors.new("ValueError", message) end
-    return date
+  if now == nil or type(now) == "userdata" then return nil end
+  local date, message = strftime.parse(tostring(now))
+  if not date then return nil, errors.new("ValueError", message) end
+  return date
 end
 
 --- Render with variables, a table of name -> value.
@@ -50,30 +50,30 @@ end
 ---@return string? text
 ---@return tpl.TemplateError? err
 function Template:render(vars, opts)
-    opts = opts or {}
-    local now, err = clock(opts.now)
-    if err then return nil, err end
-    return environment.render(self.code, function()
-        local out = {}
-        for name, v in pairs(vars or {}) do out[name] = convert.value(v) end
-        return out
-    end, state.new(opts.limits or self.limits, now))
+  opts = opts or {}
+  local now, err = clock(opts.now)
+  if err then return nil, err end
+  return environment.render(self.code, function()
+    local out = {}
+    for name, v in pairs(vars or {}) do out[name] = convert.value(v) end
+    return out
+  end, state.new(opts.limits or self.limits, now))
 end
 
 --- Render a conversation with an already compiled template; see M.chat.
 ---@return string? prompt
 ---@return tpl.TemplateError? err
 function Template:chat(opts)
-    local now, err = clock(opts.now)
-    if err then return nil, err end
-    local finish
-    local text, fail = environment.render(self.code, function()
-        local vars
-        vars, finish = chat.prepare(self.source, opts)
-        return vars
-    end, state.new(opts.limits or self.limits, now))
-    if not text then return nil, fail end
-    return finish(text)
+  local now, err = clock(opts.now)
+  if err then return nil, err end
+  local finish
+  local text, fail = environment.render(self.code, function()
+    local vars
+    vars, finish = chat.prepare(self.source, opts)
+    return vars
+  end, state.new(opts.limits or self.limits, now))
+  if not text then return nil, fail end
+  return finish(text)
 end
 
 --- Render a conversation.
@@ -90,13 +90,13 @@ end
 ---@return string? prompt
 ---@return tpl.TemplateError? err
 function M.chat(source, opts)
-    local template = source
-    if type(source) == "string" then
-        local err
-        template, err = M.compile(source)
-        if not template then return nil, err end
-    end
-    return template:chat(opts)
+  local template = source
+  if type(source) == "string" then
+    local err
+    template, err = M.compile(source)
+    if not template then return nil, err end
+  end
+  return template:chat(opts)
 end
 
 --- Render a bare snippet with variables.
@@ -106,17 +106,17 @@ end
 ---@return string? text
 ---@return tpl.TemplateError? err
 function M.snippet(source, vars, opts)
-    local template, err = M.compile(source)
-    if not template then return nil, err end
-    return template:render(vars, opts)
+  local template, err = M.compile(source)
+  if not template then return nil, err end
+  return template:render(vars, opts)
 end
 
 --- Templates for models that bring none.
 M.builtin = {
-    chatml = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + " ..
-        "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
-    plain = "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}" ..
-        "{% if add_generation_prompt %}assistant:{% endif %}",
+  chatml = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + " ..
+    "'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+  plain = "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}" ..
+    "{% if add_generation_prompt %}assistant:{% endif %}",
 }
 
 return M

@@ -26,7 +26,7 @@ static const tpl_dtype all_types[] = { TPL_DTYPE_F32,  TPL_DTYPE_F16,  TPL_DTYPE
 static const tpl_dtype q8_types[] = { TPL_DTYPE_Q4_0, TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1, TPL_DTYPE_Q8_0 };
 enum { N_ALL = sizeof all_types / sizeof *all_types, N_Q8 = sizeof q8_types / sizeof *q8_types };
 
-/* -- Random numbers and file rows --------------------------------------------------------------------------------------------- */
+/* -- Random numbers and file rows ---- */
 
 static uint64_t state = 88172645463325252ull;
 
@@ -76,7 +76,7 @@ static uint8_t *rnd_rows(tpl_dtype type, int64_t rows, int64_t cols)
     return p;
 }
 
-/* -- The oracle --------------------------------------------------------------------------------------------------------------- */
+/* -- The oracle ---- */
 
 static double half_value(unsigned h)
 {
@@ -146,7 +146,7 @@ static double element(tpl_dtype type, const uint8_t *row, int64_t i)
     }
 }
 
-/* -- One problem: some weights, one x ------------------------------------------------------------------------------------------ */
+/* -- One problem: some weights, one x ---- */
 
 enum { MAX_ROWS = 64 };
 
@@ -396,7 +396,7 @@ static void test_linear_epi(void **unused)
     }
 }
 
-/* -- Packing, expanding, embedding --------------------------------------------------------------------------------------------- */
+/* -- Packing, expanding, embedding ---- */
 
 static void test_half(void **unused)
 {
@@ -472,7 +472,7 @@ static void test_embed(void **unused)
     free_problem(&p);
 }
 
-/* -- Quantising ---------------------------------------------------------------------------------------------------------------- */
+/* -- Quantising ---- */
 
 static void test_quant(void **unused)
 {
@@ -526,7 +526,7 @@ static void test_quant_not_finite(void **unused)
     }
 }
 
-/* -- Refusals, names ------------------------------------------------------------------------------------------------ */
+/* -- Refusals, names ---- */
 
 static void test_refusals(void **unused)
 {

@@ -12,7 +12,6 @@ local escape = require("tpl.jinja.escape")
 local ast = require("tpl.jinja.ast")
 local Scope = require("tpl.jinja.scope")
 local ex = require("tpl.jinja.compile_expr")
-local loop = require("tpl.jinja.loop")
 local macro = require("tpl.jinja.macro")
 
 local M = {}
@@ -20,485 +19,309 @@ local M = {}
 local truth = values.truth
 local compilers = {}
 
+-- Statement compilers by node type; compile_loop.lua and compile_macro.lua add theirs.
+M.statements = compilers
+
 -- Output ------------------------------------------------------------------------------------------
 
 local function new_buffer()
-    return { n = 0, size = 0, limit = state.current().output }
+  return { n = 0, size = 0, limit = state.current().output }
 end
 M.new_buffer = new_buffer
 
+--- Append text to a buffer.
 local function emit(out, s)
-    local n, size = out.n + 1, out.size + #s
-    out.n, out.size, out[n] = n, size, s
-    if size > out.limit then errors.raise("MemoryError", "template output exceeds %d bytes", out.limit) end
+  local n, size = out.n + 1, out.size + #s
+  out.n, out.size, out[n] = n, size, s
+  if size > out.limit then errors.raise("MemoryError", "template output exceeds %d bytes", out.limit) end
 end
+
+M.emit = emit
 
 --- Text of a buffer as a template value.
 local function contents(out)
-    local s = table.concat(out, "", 1, out.n)
-    return state.current().autoescape and values.markup(s) or s
+  local s = table.concat(out, "", 1, out.n)
+  return state.current().autoescape and values.markup(s) or s
 end
 M.contents = contents
 
 -- Positions and bodies ----------------------------------------------------------------------------
 
 --- Position in a scope of its own; `func` is given when the code runs in frames of its own.
-local function inner(c, func)
-    return {
-        scope = Scope.new(c.scope, func), unit = c.unit, soft = false, toplevel = false,
-        in_loop = not func and c.in_loop,
-    }
+function M.inner(c, func)
+  return {
+    scope = Scope.new(c.scope, func), unit = c.unit, soft = false, toplevel = false,
+    in_loop = not func and c.in_loop,
+  }
 end
 
 --- Compile a list of statements into one function.
-local function block(nodes, c)
-    local code, lines, n = {}, {}, #nodes
+function M.block(nodes, c)
+  local code, lines, n = {}, {}, #nodes
+  for i = 1, n do
+    code[i], lines[i] = compilers[nodes[i].t](nodes[i], c), nodes[i].line
+  end
+  return function(f, out)
+    local run = f.ctx.run
     for i = 1, n do
-        code[i], lines[i] = compilers[nodes[i].t](nodes[i], c), nodes[i].line
+      run.line = lines[i]
+      local jump = code[i](f, out)
+      if jump then return jump end
     end
-    return function(f, out)
-        local run = f.ctx.run
-        for i = 1, n do
-            run.line = lines[i]
-            local jump = code[i](f, out)
-            if jump then return jump end
-        end
-    end
+  end
 end
-M.block = block
 
 --- Function that gives the variables of a scope their first values, and one that clears them.
-local function entry(c)
-    local resolves, aliases, clears = {}, {}, {}
-    for var, load in pairs(c.scope.loads) do
-        if load.how == "resolve" then
-            resolves[#resolves + 1] = { var.slot, var.name }
-        elseif load.how == "alias" then
-            aliases[#aliases + 1] = { var.slot, ex.reader(load.from, c) }
-        end
-        clears[#clears + 1] = var.slot
+function M.entry(c)
+  local resolves, aliases, clears = {}, {}, {}
+  for var, load in pairs(c.scope.loads) do
+    if load.how == "resolve" then
+      resolves[#resolves + 1] = { var.slot, var.name }
+    elseif load.how == "alias" then
+      aliases[#aliases + 1] = { var.slot, ex.reader(load.from, c) }
     end
-    local undefined = {}
-    for var, load in pairs(c.scope.loads) do
-        if load.how == "undefined" then undefined[#undefined + 1] = var.slot end
-    end
-    local function enter(f)
-        for i = 1, #undefined do f[undefined[i]] = nil end
-        for i = 1, #aliases do f[aliases[i][1]] = aliases[i][2](f) end
-        for i = 1, #resolves do f[resolves[i][1]] = f.ctx.resolve(resolves[i][2]) end
-    end
-    local function leave(f)
-        for i = 1, #clears do f[clears[i]] = nil end
-    end
-    return enter, leave
+    clears[#clears + 1] = var.slot
+  end
+  local undefined = {}
+  for var, load in pairs(c.scope.loads) do
+    if load.how == "undefined" then undefined[#undefined + 1] = var.slot end
+  end
+  local function enter(f)
+    for i = 1, #undefined do f[undefined[i]] = nil end
+    for i = 1, #aliases do f[aliases[i][1]] = aliases[i][2](f) end
+    for i = 1, #resolves do f[resolves[i][1]] = f.ctx.resolve(resolves[i][2]) end
+  end
+  local function leave(f)
+    for i = 1, #clears do f[clears[i]] = nil end
+  end
+  return enter, leave
 end
+
+local inner, block, entry = M.inner, M.block, M.entry
 
 -- Assignment --------------------------------------------------------------------------------------
 
 local function require_namespace(read)
-    return function(f)
-        local ns = read(f)
-        if type(ns) ~= "table" or getmetatable(ns) ~= values.namespace_mt then
-            errors.raise("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
-        end
-        return ns
+  return function(f)
+    local ns = read(f)
+    if type(ns) ~= "table" or getmetatable(ns) ~= values.namespace_mt then
+      errors.raise("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
     end
+    return ns
+  end
 end
 
 --- Compile a target into fn(f, value); `checks` collects the namespace checks made before.
 local function target(n, c, checks)
-    if n.t == "Name" then
-        local slot, name = c.scope:find(n.name).slot, n.name
-        if c.toplevel then
-            return function(f, v)
-                f[slot] = v
-                f.ctx.vars[name] = v
-            end
-        end
-        return function(f, v) f[slot] = v end
-    elseif n.t == "NSRef" then
-        local get, attr = require_namespace(ex.reader(c.scope:find(n.name), c)), n.attr
-        if checks then checks[#checks + 1] = get end
-        return function(f, v) macro.set_namespace(get(f), attr, v) end
+  if n.t == "Name" then
+    local slot, name = c.scope:find(n.name).slot, n.name
+    if c.toplevel then
+      return function(f, v)
+        f[slot] = v
+        f.ctx.vars[name] = v
+      end
     end
-    local parts, count = {}, #n.items
-    for i = 1, count do parts[i] = target(n.items[i], c, checks) end
-    return function(f, v)
-        local items = iter.unpack(v, count)
-        for i = 1, count do parts[i](f, items[i]) end
-    end
+    return function(f, v) f[slot] = v end
+  elseif n.t == "NSRef" then
+    local get, attr = require_namespace(ex.reader(c.scope:find(n.name), c)), n.attr
+    if checks then checks[#checks + 1] = get end
+    return function(f, v) macro.set_namespace(get(f), attr, v) end
+  end
+  local parts, count = {}, #n.items
+  for i = 1, count do parts[i] = target(n.items[i], c, checks) end
+  return function(f, v)
+    local items = iter.unpack(v, count)
+    for i = 1, count do parts[i](f, items[i]) end
+  end
 end
 
+M.target = target
+
 function compilers.Set(n, c)
-    local checks = {}
-    local assign, value = target(n.target, c, checks), ex.expr(n.value, c)
-    return function(f)
-        for i = 1, #checks do checks[i](f) end
-        assign(f, value(f))
-    end
+  local checks = {}
+  local assign, value = target(n.target, c, checks), ex.expr(n.value, c)
+  return function(f)
+    for i = 1, #checks do checks[i](f) end
+    assign(f, value(f))
+  end
 end
 
 --- Run a body into a buffer of its own; gives its value, or a jump.
 local function capture(body)
-    return function(f)
-        local out = new_buffer()
-        local jump = body(f, out)
-        if jump then return nil, jump end
-        return contents(out)
-    end
+  return function(f)
+    local out = new_buffer()
+    local jump = body(f, out)
+    if jump then return nil, jump end
+    return contents(out)
+  end
 end
 
 -- Filters over captured text: the text is handed to the innermost filter through the frame.
 local function captured_filter(n, c)
-    return ex.filter(n, c, function(f) return f.captured end)
+  return ex.filter(n, c, function(f) return f.captured end)
 end
 
 function compilers.SetBlock(n, c)
-    local ic = inner(c)
-    ic.scope:visit_all(n.body)
-    if n.filter then ic.scope:visit(n.filter) end
-    local enter, leave = entry(ic)
-    local body = capture(block(n.body, ic))
-    local filter = n.filter and captured_filter(n.filter, ic)
-    local assign = target(n.target, c, {})
-    return function(f)
-        enter(f)
-        local v, jump = body(f)
-        if jump then return jump end
-        if filter then
-            f.captured = v
-            v = filter(f)
-        end
-        assign(f, v)
-        leave(f)
+  local ic = inner(c)
+  ic.scope:visit_all(n.body)
+  if n.filter then ic.scope:visit(n.filter) end
+  local enter, leave = entry(ic)
+  local body = capture(block(n.body, ic))
+  local filter = n.filter and captured_filter(n.filter, ic)
+  local assign = target(n.target, c, {})
+  return function(f)
+    enter(f)
+    local v, jump = body(f)
+    if jump then return jump end
+    if filter then
+      f.captured = v
+      v = filter(f)
     end
+    assign(f, v)
+    leave(f)
+  end
 end
 
 function compilers.FilterBlock(n, c)
-    local ic = inner(c)
-    ic.scope:visit_all(n.body)
-    ic.scope:visit(n.filter)
-    local enter, leave = entry(ic)
-    local body, filter = capture(block(n.body, ic)), captured_filter(n.filter, ic)
-    return function(f, out)
-        enter(f)
-        local v, jump = body(f)
-        if jump then return jump end
-        f.captured = v
-        emit(out, repr.str(filter(f)))
-        leave(f)
-    end
+  local ic = inner(c)
+  ic.scope:visit_all(n.body)
+  ic.scope:visit(n.filter)
+  local enter, leave = entry(ic)
+  local body, filter = capture(block(n.body, ic)), captured_filter(n.filter, ic)
+  return function(f, out)
+    enter(f)
+    local v, jump = body(f)
+    if jump then return jump end
+    f.captured = v
+    emit(out, repr.str(filter(f)))
+    leave(f)
+  end
 end
 
 function compilers.With(n, c)
-    local ic = inner(c)
-    for _, t in ipairs(n.targets) do ic.scope:params_of(t) end
-    ic.scope:visit_all(n.body)
-    local enter, leave = entry(ic)
-    local assigns, vals = {}, {}
-    for i = 1, #n.targets do
-        assigns[i], vals[i] = target(n.targets[i], ic), ex.expr(n.values[i], c)
-    end
-    local body = block(n.body, ic)
-    return function(f, out)
-        enter(f)
-        for i = 1, #assigns do assigns[i](f, vals[i](f)) end
-        local jump = body(f, out)
-        leave(f)
-        return jump
-    end
+  local ic = inner(c)
+  for _, t in ipairs(n.targets) do ic.scope:params_of(t) end
+  ic.scope:visit_all(n.body)
+  local enter, leave = entry(ic)
+  local assigns, vals = {}, {}
+  for i = 1, #n.targets do
+    assigns[i], vals[i] = target(n.targets[i], ic), ex.expr(n.values[i], c)
+  end
+  local body = block(n.body, ic)
+  return function(f, out)
+    enter(f)
+    for i = 1, #assigns do assigns[i](f, vals[i](f)) end
+    local jump = body(f, out)
+    leave(f)
+    return jump
+  end
 end
 
 -- Output and branches -----------------------------------------------------------------------------
 
 function compilers.Data(n)
-    local s = n.text
-    return function(_, out) emit(out, s) end
+  local s = n.text
+  return function(_, out) emit(out, s) end
 end
 
 function compilers.Print(n, c)
-    local value, str = ex.expr(n.value, c), repr.str
-    return function(f, out)
-        local v = value(f)
-        if f.ctx.run.autoescape then v = escape.text(v) end
-        emit(out, str(v))
-    end
+  local value, str = ex.expr(n.value, c), repr.str
+  return function(f, out)
+    local v = value(f)
+    if f.ctx.run.autoescape then v = escape.text(v) end
+    emit(out, str(v))
+  end
 end
 
 function compilers.Group(n, c)
-    return block(n.body, c)
+  return block(n.body, c)
 end
 
 compilers["If"] = function(n, c)
-    c = ex.soft(c)
-    local tests, bodies = {}, {}
-    for i, branch in ipairs(n.branches) do
-        tests[i], bodies[i] = ex.expr(branch.test, c), block(branch.body, c)
+  c = ex.soft(c)
+  local tests, bodies = {}, {}
+  for i, branch in ipairs(n.branches) do
+    tests[i], bodies[i] = ex.expr(branch.test, c), block(branch.body, c)
+  end
+  local otherwise = n.otherwise and block(n.otherwise, c)
+  return function(f, out)
+    for i = 1, #tests do
+      if truth(tests[i](f)) then return bodies[i](f, out) end
     end
-    local otherwise = n.otherwise and block(n.otherwise, c)
-    return function(f, out)
-        for i = 1, #tests do
-            if truth(tests[i](f)) then return bodies[i](f, out) end
-        end
-        if otherwise then return otherwise(f, out) end
-    end
+    if otherwise then return otherwise(f, out) end
+  end
 end
 
 function compilers.Jump(n, c)
-    local word = n.word
-    if not c.in_loop and not c.unit.late then
-        local message = word == "break" and "'break' outside loop" or "'continue' not properly in loop"
-        c.unit.late = errors.new("SyntaxError", message, n.line)
-    end
-    return function() return word end
-end
-
--- Loops -------------------------------------------------------------------------------------------
-
--- The value a target was given, rebuilt: a filtered loop yields tuples for tuple targets.
-local function rebuild(n, c)
-    if n.t == "Name" then return ex.reader(c.scope:find(n.name), c) end
-    local parts = {}
-    for i = 1, #n.items do parts[i] = rebuild(n.items[i], c) end
-    return function(f)
-        local out = {}
-        for i = 1, #parts do out[i] = parts[i](f) end
-        return values.tuple(out)
-    end
-end
-
---- Compile "if test" of a loop into fn(f, next) -> next; it runs lazily in a frame of its own.
-local function loop_filter(n, c)
-    local tc = inner(c, Scope.func(c.scope.func))
-    tc.scope:params_of(n.target)
-    tc.scope:visit(n.test)
-    local enter = entry(tc)
-    local assign, test, again = target(n.target, tc), ex.expr(n.test, tc), rebuild(n.target, tc)
-    return function(f, next)
-        local tf = { up = f, ctx = f.ctx }
-        enter(tf)
-        return function()
-            for item in next do
-                state.spend(1)
-                assign(tf, item)
-                if truth(test(tf)) then return again(tf) end
-            end
-        end
-    end
-end
-
-local function check_loop_target(n)
-    local function visit(child)
-        if child.t == "Name" and child.name == "loop" and child.ctx == "store" then
-            errors.raise_at(child.line, "TemplateAssertionError",
-                "Can't assign to special loop variable in for-loop target")
-        end
-        ast.each_child(child, visit)
-    end
-    visit(n)
-end
-
---- Compile the turns of a loop into fn(f, out, next, iterable, recurse, depth) -> jump.
-local function loop_body(n, c, func, extended)
-    local lc = inner(c, func)
-    lc.in_loop = true
-    local loop_slot = extended and lc.scope:param("loop").slot
-    lc.scope:params_of(n.target)
-    lc.scope:visit_all(n.body)
-    local enter, leave = entry(lc)
-    local assign, body = target(n.target, lc), block(n.body, lc)
-    local spend = state.spend
-
-    local oc, otherwise, enter_otherwise, leave_otherwise
-    if n.otherwise then
-        oc = inner(c, func)
-        oc.in_loop = not func and c.in_loop
-        oc.scope:visit_all(n.otherwise)
-        enter_otherwise, leave_otherwise = entry(oc)
-        otherwise = block(n.otherwise, oc)
-    end
-
-    return function(f, out, next, iterable, recurse, depth)
-        local cursor = loop_slot and loop.new(next, iterable, recurse, depth)
-        local empty = true
-        while true do
-            local item
-            if cursor then item = loop.advance(cursor) else item = next() end
-            if item == nil then break end
-            spend(1)
-            if cursor then f[loop_slot] = cursor end
-            assign(f, item)
-            enter(f)
-            local jump = body(f, out)
-            if jump == "break" then
-                -- Python's flag is only cleared at the end of a turn.
-                leave(f)
-                if not empty or not otherwise then return end
-                break
-            end
-            if not jump then empty = false end
-        end
-        leave(f)
-        if empty and otherwise then
-            enter_otherwise(f)
-            local jump = otherwise(f, out)
-            leave_otherwise(f)
-            return jump
-        end
-    end
-end
-
-local function recursive_loop(n, c)
-    local func = Scope.func(c.scope.func)
-    local turns = loop_body(n, c, func, true)
-    local filter = n.test and loop_filter(n, c)
-    local iterable = ex.expr(n.iter, c)
-    return function(f, out)
-        local function recurse(v, depth)
-            state.enter()
-            local buffer = new_buffer()
-            local rf = { up = f, ctx = f.ctx }
-            local next = iter.iter(v)
-            if filter then next, v = filter(f, next), nil end
-            turns(rf, buffer, next, v, recurse, depth)
-            state.leave()
-            return contents(buffer)
-        end
-        emit(out, repr.str(recurse(iterable(f), 0)))
-    end
-end
-
-compilers["For"] = function(n, c)
-    for _, child in ipairs(n.body) do check_loop_target(child) end
-    check_loop_target(n.target)
-    if n.recursive then return recursive_loop(n, c) end
-    local turns = loop_body(n, c, nil, ast.undeclared(n.body, { "loop" }).loop)
-    local filter = n.test and loop_filter(n, c)
-    local iterable = ex.expr(n.iter, c)
-    return function(f, out)
-        local v = iterable(f)
-        local next = iter.iter(v)
-        if filter then next, v = filter(f, next), nil end
-        return turns(f, out, next, v)
-    end
-end
-
--- Macros ------------------------------------------------------------------------------------------
-
---- Compile parameters and body of a macro into fn(f) -> macro value.
-local function macro_maker(n, c, name)
-    local func = Scope.func(c.scope.func)
-    local mc = inner(c, func)
-    local special = ast.undeclared(n.body, { "caller", "kwargs", "varargs" })
-    local params, explicit = {}, {}
-    for i, p in ipairs(n.params) do
-        params[i] = { name = p.name, slot = mc.scope:param(p.name).slot }
-        explicit[p.name] = true
-    end
-    for i, p in ipairs(n.params) do
-        if p.name == "caller" and special.caller and not p.default then
-            errors.raise_at(n.line, "TemplateAssertionError", 'When defining macros or call blocks the special' ..
-                ' "caller" argument must be omitted or be given a default.')
-        end
-        if p.default then mc.scope:visit(n.params[i].default) end
-    end
-    local slots = {}
-    for _, word in ipairs({ "caller", "kwargs", "varargs" }) do
-        if special[word] and not explicit[word] then slots[word] = mc.scope:param(word).slot end
-    end
-    mc.scope:visit_all(n.body)
-    local enter = entry(mc)
-    for i, p in ipairs(n.params) do
-        params[i].default = p.default and ex.expr(p.default, mc)
-    end
-    local body = block(n.body, mc)
-    local spec = {
-        name = name, params = params, slots = slots, catches_caller = special.caller, enter = enter,
-        render = function(f)
-            local out = new_buffer()
-            body(f, out)
-            return contents(out)
-        end,
-    }
-    return function(f) return macro.new(spec, f) end
-end
-
-function compilers.Macro(n, c)
-    local make = macro_maker(n, c, n.name)
-    local assign = target({ t = "Name", name = n.name }, c)
-    return function(f) assign(f, make(f)) end
-end
-
-function compilers.CallBlock(n, c)
-    local caller = macro_maker(n, c, nil)
-    local call = ex.call(n.call, c, caller)
-    return function(f, out) emit(out, repr.str(call(f))) end
-end
-
--- The body of {% generation %} is a function of its own in transformers: its `set`s stay inside.
-function compilers.Generation(n, c)
-    local make = macro_maker({ params = {}, body = n.body, line = n.line }, c, nil)
-    return function(f, out) emit(out, repr.str(make(f).call({}))) end
+  local word = n.word
+  if not c.in_loop and not c.unit.late then
+    local message = word == "break" and "'break' outside loop" or "'continue' not properly in loop"
+    c.unit.late = errors.new("SyntaxError", message, n.line)
+  end
+  return function() return word end
 end
 
 -- Others ------------------------------------------------------------------------------------------
 
 function compilers.Autoescape(n, c)
-    local ic = inner(c)
-    ic.scope:visit(n.value)
-    ic.scope:visit_all(n.body)
-    local enter, leave = entry(ic)
-    local value, body = ex.expr(n.value, ic), block(n.body, ic)
-    return function(f, out)
-        enter(f)
-        local run = f.ctx.run
-        local before = run.autoescape
-        run.autoescape = truth(value(f))
-        local jump = body(f, out)
-        run.autoescape = before
-        leave(f)
-        return jump
-    end
+  local ic = inner(c)
+  ic.scope:visit(n.value)
+  ic.scope:visit_all(n.body)
+  local enter, leave = entry(ic)
+  local value, body = ex.expr(n.value, ic), block(n.body, ic)
+  return function(f, out)
+    enter(f)
+    local run = f.ctx.run
+    local before = run.autoescape
+    run.autoescape = truth(value(f))
+    local jump = body(f, out)
+    run.autoescape = before
+    leave(f)
+    return jump
+  end
 end
 
 -- Blocks see the context, not the variables around them.
 function compilers.Block(n, c)
-    local bc = inner({ unit = c.unit }, Scope.func(nil))
-    bc.scope:visit_all(n.body)
-    local enter = entry(bc)
-    local body = block(n.body, bc)
-    return function(f, out)
-        local bf = { ctx = f.ctx }
-        enter(bf)
-        body(bf, out)
-    end
+  local bc = inner({ unit = c.unit }, Scope.func(nil))
+  bc.scope:visit_all(n.body)
+  local enter = entry(bc)
+  local body = block(n.body, bc)
+  return function(f, out)
+    local bf = { ctx = f.ctx }
+    enter(bf)
+    body(bf, out)
+  end
 end
 
 function compilers.Load(n, c)
-    local value = ex.expr(n.value, c)
-    return function(f)
-        value(f)
-        errors.raise("TypeError", "no loader for this environment specified")
-    end
+  local value = ex.expr(n.value, c)
+  return function(f)
+    value(f)
+    errors.raise("TypeError", "no loader for this environment specified")
+  end
 end
+
+require("tpl.jinja.compile_loop")(M)
+require("tpl.jinja.compile_macro")(M)
 
 --- Compile a parsed template into fn(ctx, out).
 ---@param body table[]
 ---@param late tpl.TemplateError?
 function M.template(body, late)
-    local unit = { late = late }
-    local c = { scope = Scope.new(nil, Scope.func(nil)), unit = unit, toplevel = true, in_loop = false }
-    local self_slot = ast.undeclared(body, { "self" })["self"] and c.scope:param("self").slot
-    c.scope:visit_all(body)
-    local enter = entry(c)
-    local main = block(body, c)
-    if unit.late then error(unit.late, 0) end
-    return function(ctx, out)
-        local f = { ctx = ctx }
-        if self_slot then f[self_slot] = macro.template_reference() end
-        enter(f)
-        main(f, out)
-    end
+  local unit = { late = late }
+  local c = { scope = Scope.new(nil, Scope.func(nil)), unit = unit, toplevel = true, in_loop = false }
+  local self_slot = ast.undeclared(body, { "self" })["self"] and c.scope:param("self").slot
+  c.scope:visit_all(body)
+  local enter = entry(c)
+  local main = block(body, c)
+  if unit.late then error(unit.late, 0) end
+  return function(ctx, out)
+    local f = { ctx = ctx }
+    if self_slot then f[self_slot] = macro.template_reference() end
+    enter(f)
+    main(f, out)
+  end
 end
 
 return M

@@ -12,26 +12,26 @@ local M = {}
 ---@return function? code
 ---@return tpl.TemplateError? err
 function M.compile(source)
-    local before = state.swap(state.new())
-    local ok, result = pcall(function()
-        return compile.template(parser.parse(source))
-    end)
-    state.swap(before)
-    if ok then return result end
-    return nil, errors.from(result)
+  local before = state.swap(state.new())
+  local ok, result = pcall(function()
+    return compile.template(parser.parse(source))
+  end)
+  state.swap(before)
+  if ok then return result end
+  return nil, errors.from(result)
 end
 
 local function context(vars, run)
-    local set = {}
-    return {
-        vars = set, run = run,
-        resolve = function(name)
-            local v = set[name]
-            if v == nil then v = vars[name] end
-            if v == nil then v = globals[name] end
-            return v
-        end,
-    }
+  local set = {}
+  return {
+    vars = set, run = run,
+    resolve = function(name)
+      local v = set[name]
+      if v == nil then v = vars[name] end
+      if v == nil then v = globals[name] end
+      return v
+    end,
+  }
 end
 
 --- Render compiled code with variables (name -> template value).
@@ -41,15 +41,15 @@ end
 ---@return string? text
 ---@return tpl.TemplateError? err
 function M.render(code, make_vars, run)
-    local before = state.swap(run)
-    local ok, result = pcall(function()
-        local out = compile.new_buffer()
-        code(context(make_vars(), run), out)
-        return table.concat(out, "", 1, out.n)
-    end)
-    state.swap(before)
-    if ok then return result end
-    return nil, errors.from(result, run.line > 0 and run.line or nil)
+  local before = state.swap(run)
+  local ok, result = pcall(function()
+    local out = compile.new_buffer()
+    code(context(make_vars(), run), out)
+    return table.concat(out, "", 1, out.n)
+  end)
+  state.swap(before)
+  if ok then return result end
+  return nil, errors.from(result, run.line > 0 and run.line or nil)
 end
 
 return M

@@ -12,13 +12,13 @@ local call = require("tpl.jinja.call")
 local M = {}
 
 local function test(names, params, fn)
-    for name in names:gmatch("%S+") do
-        M[name] = call.bind("test_" .. name, "value " .. params, fn)
-    end
+  for name in names:gmatch("%S+") do
+    M[name] = call.bind("test_" .. name, "value " .. params, fn)
+  end
 end
 
 local function modulo(v, n)
-    return compare.number(ops.mod(v, n))
+  return compare.number(ops.mod(v, n))
 end
 
 test("odd", "", function(v) return modulo(v, 2) == 1 end)
@@ -44,13 +44,13 @@ test("upper", "", function(v) return unicode.is_upper(repr.str(v)) end)
 
 -- len() and indexing: views have a length but no items by index; Undefined has both.
 test("sequence", "", function(v)
-    return iter.try_len(v) ~= nil and getmetatable(v) ~= values.view_mt and getmetatable(v) ~= values.object_mt
+  return iter.try_len(v) ~= nil and getmetatable(v) ~= values.view_mt and getmetatable(v) ~= values.object_mt
 end)
 
 -- Python's `is`: small ints and equal literals are one object there.
 test("sameas", "other", function(v, other)
-    if type(v) ~= "table" or values.is_float(v) then return v == other end
-    return rawequal(v, other)
+  if type(v) ~= "table" or values.is_float(v) then return v == other end
+  return rawequal(v, other)
 end)
 
 test("in", "seq", function(v, seq) return compare.contains(seq, v) end)
@@ -63,18 +63,18 @@ test("ge >=", "other", function(a, b) return compare.order(">=", a, b) end)
 
 -- `filter` is set by filters.lua, which needs this module.
 M.test = call.bind("test_test", "value", function(v)
-    local name = values.text(v)
-    return name ~= nil and M[name] ~= nil
+  local name = values.text(v)
+  return name ~= nil and M[name] ~= nil
 end)
 
 --- Apply a test by name, as select and its kin do.
 return setmetatable({}, {
-    __index = M, __newindex = M,
-    __call = function(_, name, args, kwargs)
-        local fn = values.text(name) and M[values.text(name)]
-        if not fn then
-            errors.raise("TemplateRuntimeError", "No test named %s.", values.repr(name))
-        end
-        return fn(args, kwargs)
-    end,
+  __index = M, __newindex = M,
+  __call = function(_, name, args, kwargs)
+    local fn = values.text(name) and M[values.text(name)]
+    if not fn then
+      errors.raise("TemplateRuntimeError", "No test named %s.", values.repr(name))
+    end
+    return fn(args, kwargs)
+  end,
 })

@@ -16,14 +16,14 @@ local word_ptr = ffi.typeof("const uint32_t *")
 local band = bit.band
 
 local function is_ascii(s)
-    local words = #s >= 64 and math.floor(#s / 4) or 0
-    if words > 0 then
-        local p = ffi.cast(word_ptr, s)
-        for i = 0, words - 1 do
-            if band(p[i], 0x80808080) ~= 0 then return false end
-        end
+  local words = #s >= 64 and math.floor(#s / 4) or 0
+  if words > 0 then
+    local p = ffi.cast(word_ptr, s)
+    for i = 0, words - 1 do
+      if band(p[i], 0x80808080) ~= 0 then return false end
     end
-    return not find(s, "[\128-\255]", words * 4 + 1)
+  end
+  return not find(s, "[\128-\255]", words * 4 + 1)
 end
 M.is_ascii = is_ascii
 
@@ -31,170 +31,189 @@ local byte_ptr = ffi.typeof("const uint8_t *")
 
 --- Number of code points: bytes that do not continue a character.
 function M.len(s)
-    if is_ascii(s) then return #s end
-    local p, n = ffi.cast(byte_ptr, s), 0
-    for i = 0, #s - 1 do
-        if band(p[i], 0xC0) ~= 0x80 then n = n + 1 end
-    end
-    return n
+  if is_ascii(s) then return #s end
+  local p, n = ffi.cast(byte_ptr, s), 0
+  for i = 0, #s - 1 do
+    if band(p[i], 0xC0) ~= 0x80 then n = n + 1 end
+  end
+  return n
 end
 
 --- All code points as a list of strings.
 function M.chars(s)
-    state.chars(#s)
-    local out, n = {}, 0
-    for c in s:gmatch(CHAR) do
-        n = n + 1
-        out[n] = c
-    end
-    return out
+  state.chars(#s)
+  local out, n = {}, 0
+  for c in s:gmatch(CHAR) do
+    n = n + 1
+    out[n] = c
+  end
+  return out
 end
 
 --- Iterate over the code points as strings.
 function M.each(s)
-    return s:gmatch(CHAR)
+  return s:gmatch(CHAR)
 end
 
 --- Code point number of a one-character string.
 function M.code(c)
-    local a, b, d, e = byte(c, 1, 4)
-    if not b or a < 0xC0 then return a end
-    if a < 0xE0 then return (a - 0xC0) * 64 + b - 128 end
-    if not d then return 0xFFFD end
-    if a < 0xF0 then return ((a - 0xE0) * 64 + b - 128) * 64 + d - 128 end
-    if not e then return 0xFFFD end
-    return (((a - 0xF0) * 64 + b - 128) * 64 + d - 128) * 64 + e - 128
+  local a, b, d, e = byte(c, 1, 4)
+  if not b or a < 0xC0 then return a end
+  if a < 0xE0 then return (a - 0xC0) * 64 + b - 128 end
+  if not d then return 0xFFFD end
+  if a < 0xF0 then return ((a - 0xE0) * 64 + b - 128) * 64 + d - 128 end
+  if not e then return 0xFFFD end
+  return (((a - 0xF0) * 64 + b - 128) * 64 + d - 128) * 64 + e - 128
 end
 
 --- One-character string of a code point number.
 function M.char(c)
-    if c < 0x80 then return char(c) end
-    local function tail(shift)
-        return 128 + math.floor(c / shift) % 64
+  if c < 0x80 then return char(c) end
+  local function tail(shift)
+    return 128 + math.floor(c / shift) % 64
+  end
+  if c < 0x800 then return char(192 + math.floor(c / 64), tail(1)) end
+  if c < 0x10000 then return char(224 + math.floor(c / 4096), tail(64), tail(1)) end
+  return char(240 + math.floor(c / 262144), tail(4096), tail(64), tail(1))
+end
+
+-- Byte offset (from 0) at which character i (from 0) begins; `p` has n bytes, search from `at`, which
+-- is the offset of character `from`.
+local function offset_of(p, n, i, at, from)
+  local count = from - 1
+  for k = at, n - 1 do
+    if band(p[k], 0xC0) ~= 0x80 then
+      count = count + 1
+      if count == i then return k end
     end
-    if c < 0x800 then return char(192 + math.floor(c / 64), tail(1)) end
-    if c < 0x10000 then return char(224 + math.floor(c / 4096), tail(64), tail(1)) end
-    return char(240 + math.floor(c / 262144), tail(4096), tail(64), tail(1))
+  end
+  return n
 end
 
 --- Code points i to j (Python indices, j exclusive, both already clamped).
 function M.slice(s, i, j)
-    if i >= j then return "" end
-    if is_ascii(s) then return sub(s, i + 1, j) end
-    local at, first, last = 0, nil, #s
-    for p in s:gmatch("()" .. CHAR) do
-        if at == i then first = p end
-        if at == j then
-            last = p - 1
-            break
-        end
-        at = at + 1
-    end
-    return first and sub(s, first, last) or ""
+  if i >= j then return "" end
+  if is_ascii(s) then return sub(s, i + 1, j) end
+  local p = ffi.cast(byte_ptr, s)
+  local first = offset_of(p, #s, i, 0, 0)
+  return sub(s, first + 1, offset_of(p, #s, j, first, i))
 end
 
 --- Python index of the character at byte position p.
 function M.index_of(s, p)
-    return M.len(sub(s, 1, p - 1))
+  return M.len(sub(s, 1, p - 1))
 end
 
 -- White space of Python's str.isspace beyond ASCII, as UTF-8.
 local wide_space = {}
 for _, c in ipairs({ 0x85, 0xA0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007,
-    0x2008, 0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000 }) do
-    wide_space[M.char(c)] = true
+  0x2008, 0x2009, 0x200A, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000 }) do
+  wide_space[M.char(c)] = true
 end
 
 --- Whether the character is white space for Python.
 function M.is_space(c)
-    if #c == 1 then return find(c, "^[\t-\r\28-\31 ]$") ~= nil end
-    return wide_space[c] == true
+  if #c == 1 then return find(c, "^[\t-\r\28-\31 ]$") ~= nil end
+  return wide_space[c] == true
 end
 
 --- Byte position after the white space that begins at byte p.
 function M.skip_space(s, p)
-    while true do
-        p = find(s, "[^\t-\r\28-\31 ]", p)
-        if not p then return #s + 1 end
-        if byte(s, p) < 0x80 then return p end
-        local c = s:match("^" .. CHAR, p)
-        if not c or not wide_space[c] then return p end
-        p = p + #c
-    end
+  while true do
+    p = find(s, "[^\t-\r\28-\31 ]", p)
+    if not p then return #s + 1 end
+    if byte(s, p) < 0x80 then return p end
+    local c = s:match("^" .. CHAR, p)
+    if not c or not wide_space[c] then return p end
+    p = p + #c
+  end
 end
 
 --- Byte position of the last byte that is not trailing white space, searching back from byte p.
 function M.skip_space_back(s, p)
-    while p > 0 do
-        local b = byte(s, p)
-        if b >= 0x80 then
-            local q = p
-            while q > 1 and byte(s, q) < 0xC0 do q = q - 1 end
-            if not wide_space[sub(s, q, p)] then return p end
-            p = q - 1
-        elseif b == 32 or (b >= 9 and b <= 13) or (b >= 28 and b <= 31) then
-            p = p - 1
-        else
-            return p
-        end
+  while p > 0 do
+    local b = byte(s, p)
+    if b >= 0x80 then
+      local q = p
+      while q > 1 and byte(s, q) < 0xC0 do q = q - 1 end
+      if not wide_space[sub(s, q, p)] then return p end
+      p = q - 1
+    elseif b == 32 or (b >= 9 and b <= 13) or (b >= 28 and b <= 31) then
+      p = p - 1
+    else
+      return p
     end
-    return 0
+  end
+  return 0
 end
 
 -- Byte position after the characters of `drop` that begin at byte p.
 local function skip_set(s, p, drop)
-    while p <= #s do
-        local c = s:match("^" .. CHAR, p) or sub(s, p, p)
-        if not drop[c] then break end
-        p = p + #c
-    end
-    return p
+  while p <= #s do
+    local c = s:match("^" .. CHAR, p) or sub(s, p, p)
+    if not drop[c] then break end
+    p = p + #c
+  end
+  return p
 end
 
 -- Byte position of the last byte before the characters of `drop` that end at byte p.
 local function skip_set_back(s, p, drop)
-    while p > 0 do
-        local q = p
-        while q > 1 and byte(s, q) >= 128 and byte(s, q) < 192 do q = q - 1 end
-        if not drop[sub(s, q, p)] then break end
-        p = q - 1
-    end
-    return p
+  while p > 0 do
+    local q = p
+    while q > 1 and byte(s, q) >= 128 and byte(s, q) < 192 do q = q - 1 end
+    if not drop[sub(s, q, p)] then break end
+    p = q - 1
+  end
+  return p
 end
 
 --- Strip the characters of `set` (a string, nil: white space) from the left and/or the right.
 function M.strip(s, set, left, right)
-    local from, to = 1, #s
-    if not set then
-        if left then from = M.skip_space(s, 1) end
-        if right then to = M.skip_space_back(s, to) end
-        return sub(s, from, to)
-    end
-    local drop = {}
-    for c in M.each(set) do drop[c] = true end
-    if left then from = skip_set(s, 1, drop) end
-    if right then to = skip_set_back(s, to, drop) end
+  local from, to = 1, #s
+  if not set then
+    if left then from = M.skip_space(s, 1) end
+    if right then to = M.skip_space_back(s, to) end
     return sub(s, from, to)
+  end
+  local drop = {}
+  for c in M.each(set) do drop[c] = true end
+  if left then from = skip_set(s, 1, drop) end
+  if right then to = skip_set_back(s, to, drop) end
+  return sub(s, from, to)
+end
+
+--- Parts between occurrences of `sep`, at most max + 1 of them if max is not negative.
+function M.split(s, sep, max)
+  local out, p = {}, 1
+  while #out ~= max do
+    local q = find(s, sep, p, true)
+    if not q then break end
+    out[#out + 1] = sub(s, p, q - 1)
+    p = q + #sep
+  end
+  out[#out + 1] = sub(s, p)
+  return out
 end
 
 local line_end = { ["\n"] = true, ["\v"] = true, ["\f"] = true, ["\28"] = true, ["\29"] = true,
-    ["\30"] = true, ["\194\133"] = true, ["\226\128\168"] = true, ["\226\128\169"] = true }
+  ["\30"] = true, ["\194\133"] = true, ["\226\128\168"] = true, ["\226\128\169"] = true }
 
 --- Lines as str.splitlines gives them.
 function M.lines(s, keep_ends)
-    local out, from, p = {}, 1, 1
-    while true do
-        p = find(s, "[\n-\r\28-\30\194\226]", p)
-        if not p then break end
-        local c = s:match("^\r\n?", p) or s:match("^" .. CHAR, p)
-        if byte(c) == 13 or line_end[c] then
-            out[#out + 1] = sub(s, from, keep_ends and p + #c - 1 or p - 1)
-            from = p + #c
-        end
-        p = p + #c
+  local out, from, p = {}, 1, 1
+  while true do
+    p = find(s, "[\n-\r\28-\30\194\226]", p)
+    if not p then break end
+    local c = s:match("^\r\n?", p) or s:match("^" .. CHAR, p)
+    if byte(c) == 13 or line_end[c] then
+      out[#out + 1] = sub(s, from, keep_ends and p + #c - 1 or p - 1)
+      from = p + #c
     end
-    if from <= #s then out[#out + 1] = sub(s, from) end
-    return out
+    p = p + #c
+  end
+  if from <= #s then out[#out + 1] = sub(s, from) end
+  return out
 end
 
 return M
