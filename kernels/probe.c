@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The probe: a crew of threads runs each loop of its ISA (cpu/probe.h) in rounds between barriers, member 0 takes the time, the best
- * round counts, because everything that disturbs a round makes it slower. Setup only.
+ * The probe: a crew of threads runs each loop of its ISA (cpu/probe.h) in rounds between barriers, member 0
+ * takes the time, the best round counts, because everything that disturbs a round makes it slower. Setup
+ * only.
  */
 #include "kernels/probe.h"
 
@@ -76,8 +77,8 @@ static tpl_probe_loops loops_of(tpl_isa isa)
 
 /* -- Rounds ---- */
 
-/* Runs body in rounds on all members until the budget is used up. Returns the shortest round's nanoseconds (true for member 0 only), or
- * 0 when the crew was aborted because a member could not be started. */
+/* Runs body in rounds on all members until the budget is used up. Returns the shortest round's nanoseconds
+ * (true for member 0 only), or 0 when the crew was aborted because a member could not be started. */
 static int64_t rounds(member *m, void (*body)(member *m, int n), int n)
 {
     probe *p = m->p;
@@ -101,9 +102,18 @@ static void body_read(member *m, int n)
     (void)n;
     m->sink += m->p->loops.read(m->p->buffer + (size_t)m->ith * m->p->bytes, m->p->bytes);
 }
-static void body_f32(member *m, int n) { m->sink += m->p->loops.f32(n); }
-static void body_bf16(member *m, int n) { m->sink += m->p->loops.bf16(n); }
-static void body_i8(member *m, int n) { m->sink += m->p->loops.i8(n); }
+static void body_f32(member *m, int n)
+{
+    m->sink += m->p->loops.f32(n);
+}
+static void body_bf16(member *m, int n)
+{
+    m->sink += m->p->loops.bf16(n);
+}
+static void body_i8(member *m, int n)
+{
+    m->sink += m->p->loops.i8(n);
+}
 static void body_barrier(member *m, int n)
 {
     for (int i = 0; i < n; i++) tpl_team_barrier(m->p->team, m->ith);
@@ -122,7 +132,8 @@ static void member_main(void *arg)
     member *m = arg;
     const probe *p = m->p;
     tpl_probe_result r = { .read_bytes = p->bytes * (size_t)m->nth };
-    memset(p->buffer + (size_t)m->ith * p->bytes, 1, p->bytes); /* by its reader, so that the pages are near it */
+    memset(p->buffer + (size_t)m->ith * p->bytes, 1,
+           p->bytes); /* by its reader, so that the pages are near it */
     const int64_t read_ns = rounds(m, body_read, 1);
     if (!read_ns) return;
     r.read_gb_s = (double)r.read_bytes / (double)read_ns;
@@ -137,7 +148,9 @@ static tpl_status run_crew(probe *p, int nth, tpl_abort *abort_word, tpl_err *er
 {
     member *members = calloc((size_t)nth, sizeof *members);
     tpl_thread **threads = calloc((size_t)nth, sizeof(tpl_thread *));
-    tpl_status st = members && threads ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "", "probe: out of memory for %d threads", nth);
+    tpl_status st = members && threads
+                        ? TPL_OK
+                        : tpl_fail(err, TPL_ERR_MEM, 0, "", "probe: out of memory for %d threads", nth);
     for (int i = 0; !st && i < nth; i++) {
         members[i] = (member){ p, i, nth, 0 };
         const tpl_thread_desc d = { .fn = member_main, .arg = &members[i], .name = "tpl-probe" };
@@ -165,10 +178,14 @@ tpl_status tpl_probe_run(int n_threads, double seconds, size_t bytes, tpl_probe_
 {
     memset(out, 0, sizeof *out);
     if (n_threads < 1 || n_threads > MAX_THREADS || !(seconds >= 0 && seconds <= 3600))
-        return tpl_fail(err, TPL_ERR_ARG, 0, "probe", "probe: %d threads for %g s, expected 1 to %d and at most an hour", n_threads, seconds,
-                        MAX_THREADS);
+        return tpl_fail(err, TPL_ERR_ARG, 0, "probe",
+                        "probe: %d threads for %g s, expected 1 to %d and at most an hour", n_threads,
+                        seconds, MAX_THREADS);
     const tpl_isa isa = tpl_isa_best();
-    probe p = { .loops = loops_of(isa), .bytes = bytes_per_thread(bytes, n_threads), .budget_ns = (int64_t)(seconds * 1e9 / 5), .out = out };
+    probe p = { .loops = loops_of(isa),
+                .bytes = bytes_per_thread(bytes, n_threads),
+                .budget_ns = (int64_t)(seconds * 1e9 / 5),
+                .out = out };
     void *buffer;
     TPL_TRY(tpl_mem_map(&buffer, p.bytes * (size_t)n_threads, err));
     p.buffer = buffer;

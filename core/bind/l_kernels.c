@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tpl.core.kernels: what the kernels of this build and machine can do, sizes of packed weights, exact expansion of file rows (for specs),
- * and the machine probe. Element types are named as in base/dtype.h. Any lua_State; probe starts threads and blocks until they end.
+ * tpl.core.kernels: what the kernels of this build and machine can do, sizes of packed weights, exact
+ * expansion of file rows (for specs), and the machine probe. Element types are named as in base/dtype.h. Any
+ * lua_State; probe starts threads and blocks until they end.
  */
 #include <math.h>
 
@@ -75,7 +76,8 @@ static void push_op(lua_State *L, tpl_op_kind kind)
     lua_setfield(L, -2, "isa");
 }
 
-/* ops(): {{name, backend, dtypes, isa}, ..} of the ops that a backend computes; isa as far as this machine runs them. */
+/* ops(): {{name, backend, dtypes, isa}, ..} of the ops that a backend computes; isa as far as this machine
+ * runs them. */
 static int kernels_ops(lua_State *L)
 {
     lua_newtable(L);
@@ -103,7 +105,8 @@ static uint64_t check_count(lua_State *L, int index)
     return (uint64_t)n;
 }
 
-/* pack_bytes(dtype, rows, cols): bytes of a packed matrix; nil for types that are no weights, partial blocks, and sizes past 2^64. */
+/* pack_bytes(dtype, rows, cols): bytes of a packed matrix; nil for types that are no weights, partial blocks,
+ * and sizes past 2^64. */
 static int kernels_pack_bytes(lua_State *L)
 {
     uint64_t bytes;
@@ -138,7 +141,8 @@ static int kernels_dequant(lua_State *L)
     const char *bytes = luaL_checklstring(L, 2, &len);
     const uint64_t n = check_count(L, 3);
     luaL_argcheck(L, tpl_pack_bytes(type, 1, 256, &one), 1, "not a weight type");
-    luaL_argcheck(L, n <= INT32_MAX && tpl_dtype_row_bytes(type, n, &want) && want == len, 3, "does not fit the bytes");
+    luaL_argcheck(L, n <= INT32_MAX && tpl_dtype_row_bytes(type, n, &want) && want == len, 3,
+                  "does not fit the bytes");
     float *row = lua_newuserdata(L, (size_t)n * sizeof(float) + 1);
     tpl_dequant_row(type, bytes, (int64_t)n, row);
     lua_createtable(L, (int)n, 0);
@@ -159,7 +163,8 @@ static double field(lua_State *L, const char *name, double otherwise)
     return x;
 }
 
-/* probe{threads=, seconds=, bytes=}: {read_gb_s, read_bytes, f32_gflop_s, bf16_gflop_s, i8_gflop_s, barrier_us, isa}; 0 = unknown. */
+/* probe{threads=, seconds=, bytes=}: {read_gb_s, read_bytes, f32_gflop_s, bf16_gflop_s, i8_gflop_s,
+ * barrier_us, isa}; 0 = unknown. */
 static int kernels_probe(lua_State *L)
 {
     static const char *const names[] = { "threads", "seconds", "bytes", NULL };
@@ -167,12 +172,18 @@ static int kernels_probe(lua_State *L)
     tpl_err err = { 0 };
     luaL_checktype(L, 1, LUA_TTABLE);
     tpl_check_options(L, 1, names);
-    const double threads = field(L, "threads", 1), seconds = field(L, "seconds", 1), bytes = field(L, "bytes", 0);
-    luaL_argcheck(L, threads >= 1 && threads <= INT32_MAX && bytes >= 0 && bytes <= 0x1p53, 1, "threads or bytes out of range");
+    const double threads = field(L, "threads", 1), seconds = field(L, "seconds", 1),
+                 bytes = field(L, "bytes", 0);
+    luaL_argcheck(L, threads >= 1 && threads <= INT32_MAX && bytes >= 0 && bytes <= 0x1p53, 1,
+                  "threads or bytes out of range");
     if (tpl_probe_run((int)threads, seconds, (size_t)bytes, &r, &err)) return tpl_push_err(L, &err);
-    const struct { const char *name; double value; } fields[] = {
-        { "read_gb_s", r.read_gb_s },       { "read_bytes", (double)r.read_bytes }, { "f32_gflop_s", r.f32_gflop_s },
-        { "bf16_gflop_s", r.bf16_gflop_s }, { "i8_gflop_s", r.i8_gflop_s },         { "barrier_us", r.barrier_us },
+    const struct {
+        const char *name;
+        double value;
+    } fields[] = {
+        { "read_gb_s", r.read_gb_s },     { "read_bytes", (double)r.read_bytes },
+        { "f32_gflop_s", r.f32_gflop_s }, { "bf16_gflop_s", r.bf16_gflop_s },
+        { "i8_gflop_s", r.i8_gflop_s },   { "barrier_us", r.barrier_us },
     };
     lua_createtable(L, 0, 7);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -187,9 +198,15 @@ static int kernels_probe(lua_State *L)
 int tpl_open_kernels(lua_State *L)
 {
     static const luaL_Reg functions[] = {
-        { "isa_best", kernels_isa_best }, { "isa_usable", kernels_isa_usable },     { "isas", kernels_isas },
-        { "ops", kernels_ops },           { "pack_bytes", kernels_pack_bytes },     { "q8_row_bytes", kernels_q8_row_bytes },
-        { "wants_q8", kernels_wants_q8 }, { "dequant", kernels_dequant },           { "probe", kernels_probe },
+        { "isa_best", kernels_isa_best },
+        { "isa_usable", kernels_isa_usable },
+        { "isas", kernels_isas },
+        { "ops", kernels_ops },
+        { "pack_bytes", kernels_pack_bytes },
+        { "q8_row_bytes", kernels_q8_row_bytes },
+        { "wants_q8", kernels_wants_q8 },
+        { "dequant", kernels_dequant },
+        { "probe", kernels_probe },
         { NULL, NULL },
     };
     lua_newtable(L);

@@ -16,16 +16,17 @@ static const bind_fn binds[TPL_N_OPS] = {
 
 /* Every op with TPL_OP_KERNEL has a bind function: the two lists, as sets of bits. */
 #define HAVE(id, name) | (1ull << TPL_OP_ID_##id)
-#define WANT(id, name, o, i, w, imm, flags) | ((uint64_t)(((flags) & TPL_OP_KERNEL) != 0) << TPL_OP_ID_##id)
+#define WANT(id, name, o, i, w, imm, flags) | ((uint64_t)(((flags)&TPL_OP_KERNEL) != 0) << TPL_OP_ID_##id)
 _Static_assert((0ull TPL_CPU_OPS(HAVE)) == (0ull TPL_OPS(WANT)), "cpu_ops.h and ops.h list different ops");
 
 static tpl_status cpu_bind(tpl_isa isa, tpl_bound *op, tpl_err *err)
 {
     if (!tpl_isa_usable(isa))
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s is not usable on this machine", tpl_isa_name(isa));
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s is not usable on this machine",
+                        tpl_isa_name(isa));
     if ((unsigned)op->kind >= TPL_N_OPS || !binds[op->kind])
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: the CPU backend has no op '%s'", op->name,
-                        (unsigned)op->kind < TPL_N_OPS ? tpl_op_infos[op->kind].name : "?");
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "kernels: %s: the CPU backend has no op '%s'",
+                        op->name, (unsigned)op->kind < TPL_N_OPS ? tpl_op_infos[op->kind].name : "?");
     return binds[op->kind](isa, op, err);
 }
 
@@ -42,7 +43,10 @@ static bool cpu_wants_q8(tpl_dtype weight)
 }
 
 /* One area per thread serves every op. */
-enum { SCRATCH_BYTES = (int)TPL_SIMPLE_SCRATCH_BYTES > (int)TPL_CPU_SCRATCH_BYTES ? TPL_SIMPLE_SCRATCH_BYTES : TPL_CPU_SCRATCH_BYTES };
+enum {
+    SCRATCH_BYTES = (int)TPL_SIMPLE_SCRATCH_BYTES > (int)TPL_CPU_SCRATCH_BYTES ? TPL_SIMPLE_SCRATCH_BYTES
+                                                                               : TPL_CPU_SCRATCH_BYTES
+};
 
 const tpl_backend *tpl_backend_cpu(void)
 {

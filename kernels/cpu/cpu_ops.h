@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU backend's bind functions, one per op of kernels/ops.h that has TPL_OP_KERNEL, each in the file named after it (add_norm in
- * add.c or norm.c, rope_kv with rope, and so on). bind runs once at load: it checks types and shapes, picks the code for the ISA, and
- * sets op->run and op->variant; it does not allocate. backend.c checks that this list and the op list agree. Any thread.
+ * The CPU backend's bind functions, one per op of kernels/ops.h that has TPL_OP_KERNEL, each in the file
+ * named after it (add_norm in add.c or norm.c, rope_kv with rope, and so on). bind runs once at load: it
+ * checks types and shapes, picks the code for the ISA, and sets op->run and op->variant; it does not
+ * allocate. backend.c checks that this list and the op list agree. Any thread.
  */
 #ifndef TPL_KERNELS_CPU_OPS_H
 #define TPL_KERNELS_CPU_OPS_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exact expansion of file rows to float: scale times quant, then minus (or plus) the min, each operation rounded to float32, in the
- * order of facts/models.md 2.6. Products of a half scale, a 6-bit scale and a quant are exact in float32, so only the last addition
- * rounds. Built without contraction (fused multiply-adds), like the whole library. Any thread.
+ * Exact expansion of file rows to float: scale times quant, then minus (or plus) the min, each operation
+ * rounded to float32, in the order of facts/models.md 2.6. Products of a half scale, a 6-bit scale and a
+ * quant are exact in float32, so only the last addition rounds. Built without contraction (fused
+ * multiply-adds), like the whole library. Any thread.
  */
 #include "kernels/cpu/panel.h"
 
@@ -32,7 +33,8 @@ static void q5_block(const uint8_t *qs, const uint8_t *high, float d, int zero, 
     uint32_t qh;
     memcpy(&qh, high, 4);
     for (int e = 0; e < 16; e++) {
-        const int lo = (qs[e] & 15) | (int)(qh >> e & 1) << 4, hi = qs[e] >> 4 | (int)(qh >> (e + 16) & 1) << 4;
+        const int lo = (qs[e] & 15) | (int)(qh >> e & 1) << 4, hi = qs[e] >> 4 | (int)(qh >> (e + 16) & 1)
+                                                                                     << 4;
         y[e] = d * (float)(lo - zero);
         y[e + 16] = d * (float)(hi - zero);
     }

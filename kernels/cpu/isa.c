@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which instruction sets this machine, its operating system and this build have. CPUID leaf 7 and XCR0 as in the Intel SDM, volume 1,
- * chapters 13 to 15: a set is usable only where the system saves its registers. Any thread; computed anew at each call (load time).
+ * Which instruction sets this machine, its operating system and this build have. CPUID leaf 7 and XCR0 as in
+ * the Intel SDM, volume 1, chapters 13 to 15: a set is usable only where the system saves its registers. Any
+ * thread; computed anew at each call (load time).
  */
 #include <string.h>
 
@@ -10,7 +11,10 @@
 #if TPL_CPU_X86
 #include <cpuid.h>
 
-enum { XCR0_YMM = 0x06, XCR0_ZMM = 0xe6 }; /* SSE | AVX state; with opmask and both halves of the upper ZMM state */
+enum {
+    XCR0_YMM = 0x06,
+    XCR0_ZMM = 0xe6
+}; /* SSE | AVX state; with opmask and both halves of the upper ZMM state */
 
 static uint64_t xcr0(void)
 {
@@ -30,7 +34,8 @@ static bool x86_usable(tpl_isa isa)
     const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ | bit_AVX512CD;
     if ((b7 & avx2) != avx2 || (saved & XCR0_YMM) != XCR0_YMM) return false;
     if (isa == TPL_ISA_AVX2) return true;
-    return isa == TPL_ISA_AVX512 && (b7 & avx512) == avx512 && (c7 & bit_AVX512VNNI) && (saved & XCR0_ZMM) == XCR0_ZMM;
+    return isa == TPL_ISA_AVX512 && (b7 & avx512) == avx512 && (c7 & bit_AVX512VNNI) &&
+           (saved & XCR0_ZMM) == XCR0_ZMM;
 }
 #else
 static bool x86_usable(tpl_isa isa)

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linear op: y_i = x * w_i^T for the weights of one op, which share x. This file cuts the work; the multiplying is in the tile
- * functions of linear_f32*.c and linear_q8*.c.
+ * The linear op: y_i = x * w_i^T for the weights of one op, which share x. This file cuts the work; the
+ * multiplying is in the tile functions of linear_f32*.c and linear_q8*.c.
  *
- * Work items are panels (16 outputs) of all weights in one list, cut into contiguous shares by cost: bytes when few rows stream the
- * weights, inputs when many rows reuse them. Where a big batch meets few panels, the rows are cut too. Within a share: panels in
- * groups that stay in L2, rows in chunks that stay near L1, so each weight byte comes from memory once however many rows there are.
- * With epi = 1 (gate, up) an item is the same panel of both, and silu(gate) * up is taken while both tiles are in L1.
- * Any thread of a team; no barrier inside.
+ * Work items are panels (16 outputs) of all weights in one list, cut into contiguous shares by cost: bytes
+ * when few rows stream the weights, inputs when many rows reuse them. Where a big batch meets few panels, the
+ * rows are cut too. Within a share: panels in groups that stay in L2, rows in chunks that stay near L1, so
+ * each weight byte comes from memory once however many rows there are. With epi = 1 (gate, up) an item is the
+ * same panel of both, and silu(gate) * up is taken while both tiles are in L1. Any thread of a team; no
+ * barrier inside.
  */
 #include "kernels/cpu/linear.h"
 
 #include "kernels/cpu/cpu_ops.h"
 
 enum {
-    ROW_CHUNK = 64,             /* rows of x per tile call, at most: two tiles of 64 x 16 floats are 8 KB of scratch */
+    ROW_CHUNK = 64, /* rows of x per tile call, at most: two tiles of 64 x 16 floats are 8 KB of scratch */
     ROW_CHUNK_BYTES = 32 << 10, /* and about as many bytes of x */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
@@ -58,10 +59,12 @@ static void run_tile(const job *j, int i, int64_t p, int64_t t, int n)
     float *tile = j->tiles, *up = tile + ROW_CHUNK * TPL_PANEL_ROWS;
     for (int k = 0; k < (op->imm[0].i ? 2 : 1); k++) {
         const tpl_weight *w = op->w[i + k];
-        tile_of(j, w)((const char *)w->data + (size_t)p * tpl_panel_bytes(w->dtype, w->cols), w->cols, x, in->stride, n, k ? up : tile);
+        tile_of(j, w)((const char *)w->data + (size_t)p * tpl_panel_bytes(w->dtype, w->cols), w->cols, x,
+                      in->stride, n, k ? up : tile);
     }
     if (op->imm[0].i) j->kernels->silu_mul(tile, up, tile, n * TPL_PANEL_ROWS);
-    copy_tile(tile, n, (char *)out->data + (size_t)t * out->stride + (size_t)first * sizeof(float), out->stride, bytes);
+    copy_tile(tile, n, (char *)out->data + (size_t)t * out->stride + (size_t)first * sizeof(float),
+              out->stride, bytes);
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -79,7 +82,8 @@ static void run_panels(const job *j, int i, int64_t p0, int64_t p1, int64_t t0, 
     if (group < 1) group = 1;
     for (int64_t pa = p0; pa < p1; pa += group)
         for (int64_t t = t0; t < t1; t += chunk)
-            for (int64_t p = pa; p < at_most(pa + group, p1); p++) run_tile(j, i, p, t, (int)at_most(chunk, t1 - t));
+            for (int64_t p = pa; p < at_most(pa + group, p1); p++)
+                run_tile(j, i, p, t, (int)at_most(chunk, t1 - t));
 }
 
 static int64_t panel_cost(const job *j, int i)
@@ -93,7 +97,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return a <= 0 ? 0 : (a + b - 1) / b;
 }
 
-/* Into how many pieces the rows are cut: more than one only when panels alone would leave threads with uneven shares. */
+/* Into how many pieces the rows are cut: more than one only when panels alone would leave threads with uneven
+ * shares. */
 static int64_t row_pieces(int64_t rows, int64_t panels, int nth)
 {
     if (nth == 1 || panels >= 8 * (int64_t)nth) return 1;
@@ -124,10 +129,15 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
 /* -- Binding ---- */
 
 /* Per ISA: the kernels, the run function, and the names of the variants. */
-#define LINEAR_ISA(isa)                                                                                                      \
-    static const tpl_lin_kernels kernels_##isa = { tpl_lin_f32_##isa, tpl_lin_q8_##isa, tpl_lin_silu_##isa };                \
-    static void run_##isa(const tpl_op_ctx *ctx, const tpl_bound *op) { linear_run(ctx, op, &kernels_##isa); }               \
-    static const char *const names_##isa[2][TPL_N_DTYPES] = { { TPL_LIN_TYPES(NAME_F32_##isa) }, { TPL_LIN_Q8_TYPES(NAME_Q8_##isa) } };
+#define LINEAR_ISA(isa)                                                                          \
+    static const tpl_lin_kernels kernels_##isa = { tpl_lin_f32_##isa, tpl_lin_q8_##isa,          \
+                                                   tpl_lin_silu_##isa };                         \
+    static void run_##isa(const tpl_op_ctx *ctx, const tpl_bound *op)                            \
+    {                                                                                            \
+        linear_run(ctx, op, &kernels_##isa);                                                     \
+    }                                                                                            \
+    static const char *const names_##isa[2][TPL_N_DTYPES] = { { TPL_LIN_TYPES(NAME_F32_##isa) }, \
+                                                              { TPL_LIN_Q8_TYPES(NAME_Q8_##isa) } };
 #define NAME_F32_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_portable",
 #define NAME_Q8_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_portable",
 LINEAR_ISA(portable)
@@ -158,10 +168,11 @@ static tpl_status check_weight(const tpl_bound *op, int i, tpl_err *err)
     const tpl_view *in = &op->in[0];
     const bool plain = lin_block_elems(w->dtype) == 1;
     if (w->cols != in->cols)
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %s has %lld inputs, its operand %lld", w->name, (long long)w->cols,
-                        (long long)in->cols);
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %s has %lld inputs, its operand %lld",
+                        w->name, (long long)w->cols, (long long)in->cols);
     if (w->rows < 1 || w->cols < 1 || (!plain && w->cols % lin_block_elems(w->dtype)))
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %s is %lld x %lld, not whole blocks of %d inputs", w->name,
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "linear: %s is %lld x %lld, not whole blocks of %d inputs", w->name,
                         (long long)w->rows, (long long)w->cols, lin_block_elems(w->dtype));
     if ((uintptr_t)w->data % 64)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %s is not 64-byte aligned", w->name);
@@ -172,7 +183,8 @@ static tpl_status check_out(const tpl_bound *op, int i, tpl_err *err)
 {
     const tpl_view *out = &op->out[i], *in = &op->in[0];
     if (out->act != TPL_ACT_F32 || out->cols != op->w[i]->rows || out->sym != in->sym || out->div != in->div)
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: output %d has %lld columns, %s gives %lld floats per row", i,
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "linear: output %d has %lld columns, %s gives %lld floats per row", i,
                         (long long)out->cols, op->w[i]->name, (long long)op->w[i]->rows);
     return TPL_OK;
 }
@@ -180,15 +192,19 @@ static tpl_status check_out(const tpl_bound *op, int i, tpl_err *err)
 static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
 {
     const bool epi = op->imm[0].i != 0;
-    const bool counts = op->n_in == 1 && op->n_w >= 1 && op->n_w <= TPL_MAX_OPERANDS && op->n_out == (epi ? 1 : op->n_w);
+    const bool counts =
+        op->n_in == 1 && op->n_w >= 1 && op->n_w <= TPL_MAX_OPERANDS && op->n_out == (epi ? 1 : op->n_w);
     if (!counts || (epi && op->n_w != 2))
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %d inputs, %d weights and %d outputs with epi=%lld", op->n_in, op->n_w,
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "linear: %d inputs, %d weights and %d outputs with epi=%lld", op->n_in, op->n_w,
                         op->n_out, (long long)op->imm[0].i);
     if (epi && op->w[0]->rows != op->w[1]->rows)
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: gate has %lld outputs, up %lld; epi=1 needs equal shapes",
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "linear: gate has %lld outputs, up %lld; epi=1 needs equal shapes",
                         (long long)op->w[0]->rows, (long long)op->w[1]->rows);
     if (op->in[0].act == TPL_ACT_Q8 && op->in[0].cols % 32)
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: a q8 operand of %lld columns, not a multiple of 32",
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "linear: a q8 operand of %lld columns, not a multiple of 32",
                         (long long)op->in[0].cols);
     return TPL_OK;
 }
@@ -196,13 +212,16 @@ static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
 tpl_status tpl_cpu_bind_linear(tpl_isa isa, tpl_bound *op, tpl_err *err)
 {
     if ((unsigned)isa >= TPL_N_ISAS || !isas[isa].run)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: no code for %s in this build", tpl_isa_name(isa));
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: no code for %s in this build",
+                        tpl_isa_name(isa));
     TPL_TRY(check_counts(op, err));
     const tpl_act act = op->in[0].act;
     for (int i = 0; i < op->n_w; i++) {
         const tpl_dtype type = op->w[i]->dtype;
-        if ((unsigned)type >= TPL_N_DTYPES || !(act == TPL_ACT_Q8 ? isas[isa].kernels->q8 : isas[isa].kernels->f32)[type])
-            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: %s is %s, which has no %s kernel for %s rows", op->w[i]->name,
+        if ((unsigned)type >= TPL_N_DTYPES ||
+            !(act == TPL_ACT_Q8 ? isas[isa].kernels->q8 : isas[isa].kernels->f32)[type])
+            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name,
+                            "linear: %s is %s, which has no %s kernel for %s rows", op->w[i]->name,
                             (unsigned)type < TPL_N_DTYPES ? tpl_dtypes[type].name : "?", tpl_isa_name(isa),
                             act == TPL_ACT_Q8 ? "q8" : "f32");
         TPL_TRY(check_weight(op, i, err));

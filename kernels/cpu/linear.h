@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the linear driver (linear.c) asks of an ISA: for each weight type and activation form, a function that multiplies one panel with
- * some rows. A tile function does the same float operations in the same order for each (row of x, row of w) whatever nt is, so results
- * do not depend on batch or threads. Any thread.
+ * What the linear driver (linear.c) asks of an ISA: for each weight type and activation form, a function that
+ * multiplies one panel with some rows. A tile function does the same float operations in the same order for
+ * each (row of x, row of w) whatever nt is, so results do not depend on batch or threads. Any thread.
  */
 #ifndef TPL_KERNELS_CPU_LINEAR_H
 #define TPL_KERNELS_CPU_LINEAR_H
 
 #include "kernels/cpu/panel.h"
 
-/* y[t][0..15] = sum over k of x[t][k] * panel[k][0..15], for nt rows of x that lie xstride bytes apart. y is 64-byte aligned, rows of 16.
- * x: cols floats, or a q8 row of cols. Prefetches beyond the panel. */
-typedef void (*tpl_lin_tile)(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, float *y);
+/* y[t][0..15] = sum over k of x[t][k] * panel[k][0..15], for nt rows of x that lie xstride bytes apart. y is
+ * 64-byte aligned, rows of 16. x: cols floats, or a q8 row of cols. Prefetches beyond the panel. */
+typedef void (*tpl_lin_tile)(const void *panel, int64_t cols, const void *x, size_t xstride, int nt,
+                             float *y);
 
 typedef struct tpl_lin_kernels {
     const tpl_lin_tile *f32; /* [TPL_N_DTYPES], NULL where there is none */
@@ -26,8 +27,9 @@ void tpl_lin_silu_portable(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx2(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx512(const float *g, const float *u, float *out, int n);
 
-/* Bytes ahead of the one being read that tiles ask for. Out-of-order execution alone gives 13 GB/s on two shared Emerald Rapids cores, 1 KB
- * ahead 17, 2 KB 21, from 3 KB on all there is; more would only fetch what lies beyond a thread's share. */
+/* Bytes ahead of the one being read that tiles ask for. Out-of-order execution alone gives 13 GB/s on two
+ * shared Emerald Rapids cores, 1 KB ahead 17, 2 KB 21, from 3 KB on all there is; more would only fetch what
+ * lies beyond a thread's share. */
 enum { TPL_LIN_AHEAD = 3072 };
 
 #define TPL_INLINE static inline __attribute__((always_inline))
@@ -37,11 +39,13 @@ enum { TPL_LIN_AHEAD = 3072 };
 #define TPL_LIN_TYPES(X) \
     X(F32, f32) X(F16, f16) X(BF16, bf16) TPL_LIN_Q8_TYPES(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
 
-/* The block sizes of dtype.h as constants: inside a tile the type is one, and dtype.c's table is out of the compiler's sight. */
+/* The block sizes of dtype.h as constants: inside a tile the type is one, and dtype.c's table is out of the
+ * compiler's sight. */
 TPL_INLINE int lin_block_elems(tpl_dtype type)
 {
     switch (type) {
-#define X(id, name, n, b, gguf) case TPL_DTYPE_##id: return n;
+#define X(id, name, n, b, gguf) \
+    case TPL_DTYPE_##id: return n;
         TPL_DTYPES(X)
 #undef X
     default: return 1;
@@ -52,7 +56,8 @@ TPL_INLINE int lin_block_elems(tpl_dtype type)
 TPL_INLINE int lin_block_bytes(tpl_dtype type)
 {
     switch (type) {
-#define X(id, name, n, b, gguf) case TPL_DTYPE_##id: return b * TPL_PANEL_ROWS;
+#define X(id, name, n, b, gguf) \
+    case TPL_DTYPE_##id: return b * TPL_PANEL_ROWS;
         TPL_DTYPES(X)
 #undef X
     default: return 0;

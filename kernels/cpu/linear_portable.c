@@ -9,7 +9,8 @@
 enum { PARTS = TPL_PANEL_ROWS / VW };
 
 /* One block of 32 inputs: raw quants as floats. */
-TPL_INLINE void q8_weights(tpl_dtype type, const uint8_t *panel, int64_t b, vf w[32][PARTS], vf d[PARTS], vf m[PARTS])
+TPL_INLINE void q8_weights(tpl_dtype type, const uint8_t *panel, int64_t b, vf w[32][PARTS], vf d[PARTS],
+                           vf m[PARTS])
 {
     for (int i = 0; i < PARTS; i++) {
         const sub s = sub_at(type, panel, b, i * VW);
@@ -20,7 +21,8 @@ TPL_INLINE void q8_weights(tpl_dtype type, const uint8_t *panel, int64_t b, vf w
     }
 }
 
-TPL_INLINE void q8_tile(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+TPL_INLINE void q8_tile(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride,
+                        int nt, float *y)
 {
     memset(y, 0, (size_t)nt * TPL_PANEL_ROWS * 4);
     for (int64_t b = 0; b < cols / 32; b++) {
@@ -29,7 +31,8 @@ TPL_INLINE void q8_tile(tpl_dtype type, const uint8_t *panel, int64_t cols, cons
         for (int t = 0; t < nt; t++) {
             const char *row = x + (size_t)t * xstride;
             const int8_t *q = (const int8_t *)row + 32 * b;
-            const float dx = ((const float *)(row + cols))[b], ds = ((const float *)(row + cols))[cols / 32 + b];
+            const float dx = ((const float *)(row + cols))[b],
+                        ds = ((const float *)(row + cols))[cols / 32 + b];
             vf dot[PARTS] = { 0 };
             for (int k = 0; k < 32; k++)
                 for (int i = 0; i < PARTS; i++) dot[i] += w[k][i] * (float)q[k];
@@ -41,10 +44,11 @@ TPL_INLINE void q8_tile(tpl_dtype type, const uint8_t *panel, int64_t cols, cons
     }
 }
 
-#define X(id, name)                                                                                              \
-    static void q8_tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, float *y) \
-    {                                                                                                            \
-        q8_tile(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y);                                                 \
+#define X(id, name)                                                                                    \
+    static void q8_tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, \
+                               float *y)                                                               \
+    {                                                                                                  \
+        q8_tile(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y);                                       \
     }
 TPL_LIN_Q8_TYPES(X)
 #undef X

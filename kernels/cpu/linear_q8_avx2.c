@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * linear on q8 rows with AVX2. maddubs multiplies unsigned with signed bytes and adds pairs to 16 bits with saturation. q4 and q5 quants
- * are the unsigned side as stored: a pair is at most 2 * 15 * 127 (q4) or 2 * 31 * 127 (q5), so four of them add up in 16 bits. q8
- * takes |w| and moves its sign to x: at most 2 * 128 * 127, which just fits, so each pair is widened at once. Per (row of x, block):
+ * linear on q8 rows with AVX2. maddubs multiplies unsigned with signed bytes and adds pairs to 16 bits with
+ * saturation. q4 and q5 quants are the unsigned side as stored: a pair is at most 2 * 15 * 127 (q4) or 2 * 31
+ * * 127 (q5), so four of them add up in 16 bits. q8 takes |w| and moves its sign to x: at most 2 * 128 * 127,
+ * which just fits, so each pair is widened at once. Per (row of x, block):
  *
  *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
  *
@@ -18,8 +19,14 @@ typedef struct block {
     __m256 d, m;
 } block;
 
-TPL_INLINE __m256 halves(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
-TPL_INLINE __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+TPL_INLINE __m256 halves(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+TPL_INLINE __m256i load(const uint8_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 
 TPL_INLINE int zero_of(tpl_dtype type)
 {
@@ -56,7 +63,9 @@ TPL_INLINE block load_block(tpl_dtype type, const uint8_t *p, int half)
     b.m = _mm256_setzero_ps();
     switch (type) {
     case TPL_DTYPE_Q4_0: nibbles(p + PANEL_Q4_0_QS + at, b.w); break;
-    case TPL_DTYPE_Q4_1: nibbles(p + PANEL_Q4_1_QS + at, b.w), b.m = halves(p + PANEL_Q4_1_M + 16 * half); break;
+    case TPL_DTYPE_Q4_1:
+        nibbles(p + PANEL_Q4_1_QS + at, b.w), b.m = halves(p + PANEL_Q4_1_M + 16 * half);
+        break;
     case TPL_DTYPE_Q5_0: nibbles(p + PANEL_Q5_0_QS + at, b.w), fifth_bits(p + PANEL_Q5_0_QH + at, b.w); break;
     case TPL_DTYPE_Q5_1:
         nibbles(p + PANEL_Q5_1_QS + at, b.w), fifth_bits(p + PANEL_Q5_1_QH + at, b.w);
@@ -95,11 +104,13 @@ TPL_INLINE __m256i dot_block(tpl_dtype type, const block *w, const char *q)
     return sum;
 }
 
-TPL_INLINE __m256 add_block(tpl_dtype type, const block *w, const char *row, int64_t cols, int64_t b, __m256 y)
+TPL_INLINE __m256 add_block(tpl_dtype type, const block *w, const char *row, int64_t cols, int64_t b,
+                            __m256 y)
 {
     const char *d = row + cols + 4 * b, *ds = d + cols / 8;
     const __m256 sum = _mm256_set1_ps(*(const float *)ds);
-    __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot_block(type, w, row + 32 * b)), _mm256_set1_ps(*(const float *)d));
+    __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot_block(type, w, row + 32 * b)),
+                             _mm256_set1_ps(*(const float *)d));
     if (zero_of(type)) t = _mm256_fnmadd_ps(sum, _mm256_set1_ps((float)zero_of(type)), t);
     y = _mm256_fmadd_ps(w->d, t, y);
     if (type == TPL_DTYPE_Q4_1 || type == TPL_DTYPE_Q5_1) y = _mm256_fmadd_ps(w->m, sum, y);
@@ -125,7 +136,8 @@ TPL_INLINE void one(tpl_dtype type, const uint8_t *panel, int64_t cols, const ch
     _mm256_store_ps(y + 8, hi);
 }
 
-TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride,
+                     int nt, float *y)
 {
     memset(y, 0, (size_t)nt * TPL_PANEL_ROWS * 4);
     for (int64_t b = 0; b < cols / 32; b++, panel += lin_block_bytes(type)) {
@@ -141,13 +153,14 @@ TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const c
     }
 }
 
-#define X(id, name)                                                                                          \
-    static void tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, float *y) \
-    {                                                                                                        \
-        if (nt == 1)                                                                                         \
-            one(TPL_DTYPE_##id, panel, cols, x, y);                                                           \
-        else                                                                                                 \
-            many(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y);                                             \
+#define X(id, name)                                                                                 \
+    static void tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, \
+                            float *y)                                                               \
+    {                                                                                               \
+        if (nt == 1)                                                                                \
+            one(TPL_DTYPE_##id, panel, cols, x, y);                                                 \
+        else                                                                                        \
+            many(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y);                                   \
     }
 TPL_LIN_Q8_TYPES(X)
 #undef X

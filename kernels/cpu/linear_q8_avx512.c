@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * linear on q8 rows with AVX-512 VNNI. vpdpbusd multiplies unsigned with signed bytes: the weights, moved up to be unsigned (q4: 0..15,
- * q5: 0..31, q8: + 128), are the unsigned side, and what the shift adds is taken off through the block's sum of x. One block of a panel
- * (8 groups of 4 inputs x 16 rows) sits in 8 registers and is run over all rows of x. Per (row of x, block):
+ * linear on q8 rows with AVX-512 VNNI. vpdpbusd multiplies unsigned with signed bytes: the weights, moved up
+ * to be unsigned (q4: 0..15, q5: 0..31, q8: + 128), are the unsigned side, and what the shift adds is taken
+ * off through the block's sum of x. One block of a panel (8 groups of 4 inputs x 16 rows) sits in 8 registers
+ * and is run over all rows of x. Per (row of x, block):
  *
  *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
  *
@@ -19,8 +20,14 @@ typedef struct block {
     __m512 d, m;
 } block;
 
-TPL_INLINE __m512 halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p)); }
-TPL_INLINE __m512i load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+TPL_INLINE __m512 halves(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+TPL_INLINE __m512i load(const uint8_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
 
 TPL_INLINE int zero_of(tpl_dtype type)
 {
@@ -44,7 +51,8 @@ TPL_INLINE void fifth_bits(const uint8_t *qh, __m512i w[8])
     const __m512i v = load(qh), bit = _mm512_set1_epi8(16);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
-        const __m512i at = g < 4 ? _mm512_slli_epi16(v, 4 - (unsigned)g) : _mm512_srli_epi16(v, (unsigned)g - 4);
+        const __m512i at =
+            g < 4 ? _mm512_slli_epi16(v, 4 - (unsigned)g) : _mm512_srli_epi16(v, (unsigned)g - 4);
         w[g] = _mm512_ternarylogic_epi32(w[g], at, bit, 0xf8); /* w | (at & bit) */
     }
 }
@@ -63,7 +71,8 @@ TPL_INLINE block load_block(tpl_dtype type, const uint8_t *p)
         break;
     default:
 #pragma GCC unroll 8
-        for (int g = 0; g < 8; g++) b.w[g] = _mm512_xor_si512(load(p + PANEL_Q8_0_QS + 64 * g), _mm512_set1_epi8(-128));
+        for (int g = 0; g < 8; g++)
+            b.w[g] = _mm512_xor_si512(load(p + PANEL_Q8_0_QS + 64 * g), _mm512_set1_epi8(-128));
     }
     return b;
 }
@@ -75,9 +84,11 @@ TPL_INLINE __m512i four(const char *x)
     return _mm512_set1_epi32(v);
 }
 
-/* Adds block number b of n rows of x, xstride bytes apart, to their sums. The rows' chains are interleaved, so that instructions come in
- * about the order in which they can start: the scheduler is too small to find that order itself (one row at a time: a tenth slower). */
-TPL_INLINE void add_rows(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols, int64_t b, __m512 *y)
+/* Adds block number b of n rows of x, xstride bytes apart, to their sums. The rows' chains are interleaved,
+ * so that instructions come in about the order in which they can start: the scheduler is too small to find
+ * that order itself (one row at a time: a tenth slower). */
+TPL_INLINE void add_rows(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols,
+                         int64_t b, __m512 *y)
 {
     __m512i even[GROUP], odd[GROUP];
 #pragma GCC unroll 8
@@ -107,7 +118,8 @@ TPL_INLINE void ahead(const uint8_t *p, int bytes)
 }
 
 /* A few rows: their sums stay in registers. */
-TPL_INLINE void few(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+TPL_INLINE void few(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt,
+                    float *y)
 {
     __m512 acc[GROUP];
 #pragma GCC unroll 4
@@ -121,7 +133,8 @@ TPL_INLINE void few(tpl_dtype type, const uint8_t *panel, int64_t cols, const ch
     for (int t = 0; t < nt; t++) _mm512_store_ps(y + t * TPL_PANEL_ROWS, acc[t]);
 }
 
-TPL_INLINE void add_stored(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols, int64_t b, float *y)
+TPL_INLINE void add_stored(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols,
+                           int64_t b, float *y)
 {
     __m512 acc[GROUP];
 #pragma GCC unroll 8
@@ -132,28 +145,32 @@ TPL_INLINE void add_stored(tpl_dtype type, const block *w, const char *x, size_t
 }
 
 /* Many rows: the sums wait in y, whose loads and stores hide behind the dot products. */
-TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride, int nt, float *y)
+TPL_INLINE void many(tpl_dtype type, const uint8_t *panel, int64_t cols, const char *x, size_t xstride,
+                     int nt, float *y)
 {
     memset(y, 0, (size_t)nt * TPL_PANEL_ROWS * 4);
     for (int64_t b = 0; b < cols / 32; b++, panel += lin_block_bytes(type)) {
         ahead(panel, lin_block_bytes(type));
         const block w = load_block(type, panel);
         int t = 0;
-        for (; t + GROUP <= nt; t += GROUP) add_stored(type, &w, x + (size_t)t * xstride, xstride, GROUP, cols, b, y + t * TPL_PANEL_ROWS);
-        for (; t < nt; t++) add_stored(type, &w, x + (size_t)t * xstride, xstride, 1, cols, b, y + t * TPL_PANEL_ROWS);
+        for (; t + GROUP <= nt; t += GROUP)
+            add_stored(type, &w, x + (size_t)t * xstride, xstride, GROUP, cols, b, y + t * TPL_PANEL_ROWS);
+        for (; t < nt; t++)
+            add_stored(type, &w, x + (size_t)t * xstride, xstride, 1, cols, b, y + t * TPL_PANEL_ROWS);
     }
 }
 
-#define X(id, name)                                                                                          \
-    static void tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, float *y) \
-    {                                                                                                        \
-        switch (nt) {                                                                                        \
-        case 1: few(TPL_DTYPE_##id, panel, cols, x, xstride, 1, y); break;                                    \
-        case 2: few(TPL_DTYPE_##id, panel, cols, x, xstride, 2, y); break;                                    \
-        case 3: few(TPL_DTYPE_##id, panel, cols, x, xstride, 3, y); break;                                    \
-        case 4: few(TPL_DTYPE_##id, panel, cols, x, xstride, 4, y); break;                                    \
-        default: many(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y); break;                                 \
-        }                                                                                                    \
+#define X(id, name)                                                                                 \
+    static void tile_##name(const void *panel, int64_t cols, const void *x, size_t xstride, int nt, \
+                            float *y)                                                               \
+    {                                                                                               \
+        switch (nt) {                                                                               \
+        case 1: few(TPL_DTYPE_##id, panel, cols, x, xstride, 1, y); break;                          \
+        case 2: few(TPL_DTYPE_##id, panel, cols, x, xstride, 2, y); break;                          \
+        case 3: few(TPL_DTYPE_##id, panel, cols, x, xstride, 3, y); break;                          \
+        case 4: few(TPL_DTYPE_##id, panel, cols, x, xstride, 4, y); break;                          \
+        default: many(TPL_DTYPE_##id, panel, cols, x, xstride, nt, y); break;                       \
+        }                                                                                           \
     }
 TPL_LIN_Q8_TYPES(X)
 #undef X

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing of weight rows into panels and back, driven by a table of the block fields (panel.h shows the layout). Works at load time and
- * for embedding look-ups. Any thread.
+ * Packing of weight rows into panels and back, driven by a table of the block fields (panel.h shows the
+ * layout). Works at load time and for embedding look-ups. Any thread.
  */
 #include "kernels/cpu/panel.h"
 
@@ -17,14 +17,23 @@ static const tpl_panel_field fields[TPL_N_DTYPES][TPL_PANEL_FIELDS] = {
     [TPL_DTYPE_Q4_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_0_QS, 4, 4, 0 } },
     [TPL_DTYPE_Q4_1] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q4_1_M, 2, 1, 0 }, { 4, PANEL_Q4_1_QS, 4, 4, 0 } },
     [TPL_DTYPE_Q5_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q5_0_QH, 4, 1, 1 }, { 6, PANEL_Q5_0_QS, 4, 4, 0 } },
-    [TPL_DTYPE_Q5_1] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q5_1_M, 2, 1, 0 }, { 4, PANEL_Q5_1_QH, 4, 1, 1 },
+    [TPL_DTYPE_Q5_1] = { { 0, 0, 2, 1, 0 },
+                         { 2, PANEL_Q5_1_M, 2, 1, 0 },
+                         { 4, PANEL_Q5_1_QH, 4, 1, 1 },
                          { 8, PANEL_Q5_1_QS, 4, 4, 0 } },
     [TPL_DTYPE_Q8_0] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_Q8_0_QS, 4, 8, 0 } },
-    [TPL_DTYPE_Q4_K] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_QK_M, 2, 1, 0 }, { 4, PANEL_QK_SC, 1, 12, 0 },
+    [TPL_DTYPE_Q4_K] = { { 0, 0, 2, 1, 0 },
+                         { 2, PANEL_QK_M, 2, 1, 0 },
+                         { 4, PANEL_QK_SC, 1, 12, 0 },
                          { 16, PANEL_Q4_K_QS, 4, 32, 0 } },
-    [TPL_DTYPE_Q5_K] = { { 0, 0, 2, 1, 0 }, { 2, PANEL_QK_M, 2, 1, 0 }, { 4, PANEL_QK_SC, 1, 12, 0 },
-                         { 16, PANEL_Q5_K_QH, 4, 8, 0 }, { 48, PANEL_Q5_K_QS, 4, 32, 0 } },
-    [TPL_DTYPE_Q6_K] = { { 208, 0, 2, 1, 0 }, { 192, PANEL_Q6_K_SC, 1, 16, 0 }, { 128, PANEL_Q6_K_QH, 4, 16, 0 },
+    [TPL_DTYPE_Q5_K] = { { 0, 0, 2, 1, 0 },
+                         { 2, PANEL_QK_M, 2, 1, 0 },
+                         { 4, PANEL_QK_SC, 1, 12, 0 },
+                         { 16, PANEL_Q5_K_QH, 4, 8, 0 },
+                         { 48, PANEL_Q5_K_QS, 4, 32, 0 } },
+    [TPL_DTYPE_Q6_K] = { { 208, 0, 2, 1, 0 },
+                         { 192, PANEL_Q6_K_SC, 1, 16, 0 },
+                         { 128, PANEL_Q6_K_QH, 4, 16, 0 },
                          { 0, PANEL_Q6_K_QL, 4, 32, 0 } },
 };
 
@@ -37,7 +46,8 @@ bool tpl_pack_bytes(tpl_dtype dtype, uint64_t rows, uint64_t cols, uint64_t *out
 {
     uint64_t row_bytes, padded, total;
     return tpl_panel_fields(dtype) && tpl_dtype_row_bytes(dtype, cols, &row_bytes) &&
-           ck_align(rows, TPL_PANEL_ROWS, &padded) && ck_mul(padded, row_bytes, &total) && ck_align(total, 64, out);
+           ck_align(rows, TPL_PANEL_ROWS, &padded) && ck_mul(padded, row_bytes, &total) &&
+           ck_align(total, 64, out);
 }
 
 /* Bit e of the file's word (input e) to bit 8 * (e % 4) + e / 4. */
@@ -98,7 +108,8 @@ void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int6
         if (dtype == TPL_DTYPE_BF16)
             for (int64_t k = 0; k < cols; k++) memcpy(out + bf16_at(cols, k, r), row + 2 * k, 2);
         else
-            for (size_t b = 0; b < n_blocks; b++) pack_block(f, row + b * block, out + b * block * TPL_PANEL_ROWS, r);
+            for (size_t b = 0; b < n_blocks; b++)
+                pack_block(f, row + b * block, out + b * block * TPL_PANEL_ROWS, r);
     }
 }
 
@@ -106,7 +117,8 @@ static void unpack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *
 {
     src += f->panel + (size_t)r * f->unit;
     dst += f->file;
-    for (int u = 0; u < f->n; u++) memcpy(dst + u * f->unit, src + (size_t)u * f->unit * TPL_PANEL_ROWS, f->unit);
+    for (int u = 0; u < f->n; u++)
+        memcpy(dst + u * f->unit, src + (size_t)u * f->unit * TPL_PANEL_ROWS, f->unit);
     if (f->is_q5_bits) {
         uint32_t w;
         memcpy(&w, dst, 4);
@@ -119,14 +131,16 @@ void tpl_unpack_row(const tpl_weight *w, int64_t row, float *dst)
 {
     const tpl_panel_field *f = tpl_panel_fields(w->dtype);
     const size_t block = tpl_dtypes[w->dtype].n_bytes, n_elem = tpl_dtypes[w->dtype].n_elem;
-    const uint8_t *src = (const uint8_t *)w->data + (size_t)(row / TPL_PANEL_ROWS) * tpl_panel_bytes(w->dtype, w->cols);
+    const uint8_t *src =
+        (const uint8_t *)w->data + (size_t)(row / TPL_PANEL_ROWS) * tpl_panel_bytes(w->dtype, w->cols);
     const int r = (int)(row % TPL_PANEL_ROWS);
     uint8_t file_block[MAX_BLOCK_BYTES];
     for (int64_t k = 0; w->dtype == TPL_DTYPE_BF16 && k < w->cols; k++)
         tpl_dequant_row(w->dtype, src + bf16_at(w->cols, k, r), 1, dst + k);
     if (w->dtype == TPL_DTYPE_BF16) return;
     for (size_t b = 0; b < (size_t)w->cols / n_elem; b++) {
-        for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++) unpack_field(&f[i], src + b * block * TPL_PANEL_ROWS, file_block, r);
+        for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++)
+            unpack_field(&f[i], src + b * block * TPL_PANEL_ROWS, file_block, r);
         tpl_dequant_row(w->dtype, file_block, (int64_t)n_elem, dst + b * n_elem);
     }
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loops of the probe, per ISA. Each burns its unit of work once and returns a value that depends on all of it. Any thread.
+ * The loops of the probe, per ISA. Each burns its unit of work once and returns a value that depends on all
+ * of it. Any thread.
  */
 #ifndef TPL_KERNELS_CPU_PROBE_H
 #define TPL_KERNELS_CPU_PROBE_H
@@ -10,7 +11,8 @@
 
 typedef struct tpl_probe_loops {
     uint64_t (*read)(const void *p, size_t bytes); /* bytes % 256 == 0, 64-byte aligned; prefetches beyond */
-    /* `rounds` rounds of independent operations in registers; the number of arithmetic operations per round. NULL: not there. */
+    /* `rounds` rounds of independent operations in registers; the number of arithmetic operations per round.
+     * NULL: not there. */
     uint64_t (*f32)(int rounds);
     uint64_t (*bf16)(int rounds);
     uint64_t (*i8)(int rounds);

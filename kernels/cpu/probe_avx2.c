@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Probe loops for AVX2 with FMA. There is no single instruction for dot products of bytes or bf16, so no figure for them. Any thread.
+ * Probe loops for AVX2 with FMA. There is no single instruction for dot products of bytes or bf16, so no
+ * figure for them. Any thread.
  */
 #include <immintrin.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Probe loops for AVX-512: 16 chains per operation hide its latency. vdpbf16ps needs AVX512_BF16, asked of CPUID here, because the avx512
- * level does without it. Any thread.
+ * Probe loops for AVX-512: 16 chains per operation hide its latency. vdpbf16ps needs AVX512_BF16, asked of
+ * CPUID here, because the avx512 level does without it. Any thread.
  */
 #include <cpuid.h>
 #include <immintrin.h>
@@ -38,13 +38,13 @@ static uint64_t read_all(const void *at, size_t bytes)
 /* Unrolled everywhere, or the array of chains would live in memory. */
 #define EACH_CHAIN _Pragma("GCC unroll 16") for (int i = 0; i < CHAINS; i++)
 
-#define CHAIN_LOOP(step)                                     \
-    for (int r = 0; r < rounds; r++) {                       \
-        EACH_CHAIN                                           \
-        {                                                    \
-            a[i] = step;                                     \
-            KEEP(a[i]);                                      \
-        }                                                    \
+#define CHAIN_LOOP(step)               \
+    for (int r = 0; r < rounds; r++) { \
+        EACH_CHAIN                     \
+        {                              \
+            a[i] = step;               \
+            KEEP(a[i]);                \
+        }                              \
     }
 
 static uint64_t f32_loop(int rounds)
@@ -88,5 +88,7 @@ static int has_bf16(void)
 
 tpl_probe_loops tpl_probe_loops_avx512(void)
 {
-    return (tpl_probe_loops){ read_all, f32_loop, has_bf16() ? bf16_loop : NULL, i8_loop, CHAINS * 16 * 2, CHAINS * 32 * 2, CHAINS * 64 * 2 };
+    return (tpl_probe_loops){ read_all,       f32_loop,        has_bf16() ? bf16_loop : NULL,
+                              i8_loop,        CHAINS * 16 * 2, CHAINS * 32 * 2,
+                              CHAINS * 64 * 2 };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The quant op: float rows to q8 rows. The blocks of all rows form one list, cut evenly, so that one row splits over the team as well
- * as many do. Any thread of a team.
+ * The quant op: float rows to q8 rows. The blocks of all rows form one list, cut evenly, so that one row
+ * splits over the team as well as many do. Any thread of a team.
  */
 #define VEC_ISA portable
 #include "kernels/cpu/quant_rows.inc"
@@ -24,10 +24,19 @@ static void quant_run(const tpl_op_ctx *ctx, const tpl_bound *op, quant_fn block
     }
 }
 
-static void run_portable(const tpl_op_ctx *ctx, const tpl_bound *op) { quant_run(ctx, op, tpl_quant_blocks_portable); }
+static void run_portable(const tpl_op_ctx *ctx, const tpl_bound *op)
+{
+    quant_run(ctx, op, tpl_quant_blocks_portable);
+}
 #if TPL_CPU_X86
-static void run_avx2(const tpl_op_ctx *ctx, const tpl_bound *op) { quant_run(ctx, op, tpl_quant_blocks_avx2); }
-static void run_avx512(const tpl_op_ctx *ctx, const tpl_bound *op) { quant_run(ctx, op, tpl_quant_blocks_avx512); }
+static void run_avx2(const tpl_op_ctx *ctx, const tpl_bound *op)
+{
+    quant_run(ctx, op, tpl_quant_blocks_avx2);
+}
+static void run_avx512(const tpl_op_ctx *ctx, const tpl_bound *op)
+{
+    quant_run(ctx, op, tpl_quant_blocks_avx512);
+}
 #endif
 
 static const struct {
@@ -45,11 +54,14 @@ tpl_status tpl_cpu_bind_quant(tpl_isa isa, tpl_bound *op, tpl_err *err)
 {
     const tpl_view *in = &op->in[0], *out = &op->out[0];
     if ((unsigned)isa >= TPL_N_ISAS || !isas[isa].run)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "quant: no code for %s in this build", tpl_isa_name(isa));
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "quant: no code for %s in this build",
+                        tpl_isa_name(isa));
     if (op->n_in != 1 || op->n_out != 1 || in->act != TPL_ACT_F32 || out->act != TPL_ACT_Q8)
-        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "quant: takes one float value and gives one q8 value");
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name,
+                        "quant: takes one float value and gives one q8 value");
     if (in->cols != out->cols || in->cols % 32 || in->sym != out->sym || in->div != out->div)
-        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "quant: %lld columns into %lld, expected equal and a multiple of 32",
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
+                        "quant: %lld columns into %lld, expected equal and a multiple of 32",
                         (long long)in->cols, (long long)out->cols);
     op->run = isas[isa].run;
     op->variant = isas[isa].name;

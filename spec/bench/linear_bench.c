@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Micro-benchmark of linear: a stack of equal matrices, as in a model's layers, multiplied one after the other by a team.
- *   linear_bench [threads] [rows] [cols] [MB of weights] [isa] [type]
- * Prints per weight type and activation form: GB/s of weights for one row and for 4, GFLOP/s for 512 rows; the best of a few
- * repetitions. Before and after it the probes of tpl_probe_run. The machine must be quiet for the figures to mean anything.
+ * Micro-benchmark of linear: a stack of equal matrices, as in a model's layers, multiplied one after the
+ * other by a team. linear_bench [threads] [rows] [cols] [MB of weights] [isa] [type] Prints per weight type
+ * and activation form: GB/s of weights for one row and for 4, GFLOP/s for 512 rows; the best of a few
+ * repetitions. Before and after it the probes of tpl_probe_run. The machine must be quiet for the figures to
+ * mean anything.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +20,10 @@
 enum { T_MAX = 512, REPEATS = 7 };
 
 typedef struct bench {
-    int nth, T, n;       /* threads, rows of x, matrices */
+    int nth, T, n; /* threads, rows of x, matrices */
     tpl_bound *ops;
     tpl_team *team;
-    double best;         /* seconds for all matrices once */
+    double best; /* seconds for all matrices once */
 } bench;
 
 typedef struct seat {
@@ -58,7 +59,9 @@ static double measure(bench *b, int T)
     b->T = T;
     for (int i = 0; i < b->nth; i++) {
         seats[i] = (seat){ b, i };
-        const tpl_thread_desc d = { .fn = member, .arg = &seats[i], .name = "bench", .cpus = &i, .n_cpus = 1 };
+        const tpl_thread_desc d = {
+            .fn = member, .arg = &seats[i], .name = "bench", .cpus = &i, .n_cpus = 1
+        };
         if (tpl_thread_start(&threads[i], &d, &err)) exit(1);
     }
     for (int i = 0; i < b->nth; i++) tpl_thread_join(threads[i]);
@@ -70,11 +73,12 @@ static void probe(int nth, size_t bytes)
     tpl_probe_result r;
     tpl_err err = { 0 };
     if (tpl_probe_run(nth, 0.5, bytes, &r, &err)) return;
-    printf("probe: read %.1f GB/s at %zu MB; GFLOP/s f32 %.0f, bf16 %.0f, i8 %.0f; barrier %.2f us\n", r.read_gb_s, bytes >> 20, r.f32_gflop_s,
-           r.bf16_gflop_s, r.i8_gflop_s, r.barrier_us);
+    printf("probe: read %.1f GB/s at %zu MB; GFLOP/s f32 %.0f, bf16 %.0f, i8 %.0f; barrier %.2f us\n",
+           r.read_gb_s, bytes >> 20, r.f32_gflop_s, r.bf16_gflop_s, r.i8_gflop_s, r.barrier_us);
 }
 
-static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64_t rows, int64_t cols, char *data, size_t all)
+static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64_t rows, int64_t cols,
+                       char *data, size_t all)
 {
     uint64_t bytes;
     tpl_err err = { 0 };
@@ -86,7 +90,9 @@ static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64
     char *x = tpl_mem_alloc(stride * T_MAX), *y = tpl_mem_alloc((size_t)rows * 4 * T_MAX);
     for (int i = 0; i < b->n; i++) {
         w[i] = (tpl_weight){ "w", type, rows, cols, data + (size_t)i * bytes };
-        b->ops[i] = (tpl_bound){ .name = "w", .kind = TPL_OP_ID_LINEAR, .n_in = 1, .n_out = 1, .n_w = 1, .w = { &w[i] } };
+        b->ops[i] = (tpl_bound){
+            .name = "w", .kind = TPL_OP_ID_LINEAR, .n_in = 1, .n_out = 1, .n_w = 1, .w = { &w[i] }
+        };
         b->ops[i].in[0] = (tpl_view){ x, act, TPL_SYM_TOK, 1, cols, stride };
         b->ops[i].out[0] = (tpl_view){ y, TPL_ACT_F32, TPL_SYM_TOK, 1, rows, (size_t)rows * 4 };
         if (tpl_cpu_bind_linear(isa, &b->ops[i], &err)) {
@@ -97,15 +103,17 @@ static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64
     const double one = measure(b, 1), four = measure(b, 4), n = b->n;
     if (b->n > 8) b->n = 8; /* enough for the compute-bound figure */
     const double few = b->n, many = measure(b, T_MAX);
-    printf("%-28s 1 row %6.1f GB/s  4 rows %6.1f GB/s  %d rows %7.0f GFLOP/s\n", b->ops[0].variant, n * (double)bytes / one * 1e-9,
-           n * (double)bytes / four * 1e-9, T_MAX, 2.0 * few * (double)(rows * cols) * T_MAX / many * 1e-9);
+    printf("%-28s 1 row %6.1f GB/s  4 rows %6.1f GB/s  %d rows %7.0f GFLOP/s\n", b->ops[0].variant,
+           n * (double)bytes / one * 1e-9, n * (double)bytes / four * 1e-9, T_MAX,
+           2.0 * few * (double)(rows * cols) * T_MAX / many * 1e-9);
     tpl_mem_free(x), tpl_mem_free(y), free(w), free(b->ops);
 }
 
 int main(int argc, char **argv)
 {
-    static const tpl_dtype types[] = { TPL_DTYPE_Q4_1, TPL_DTYPE_Q4_0, TPL_DTYPE_Q8_0, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1, TPL_DTYPE_BF16,
-                                       TPL_DTYPE_F16,  TPL_DTYPE_F32,  TPL_DTYPE_Q4_K, TPL_DTYPE_Q5_K, TPL_DTYPE_Q6_K };
+    static const tpl_dtype types[] = { TPL_DTYPE_Q4_1, TPL_DTYPE_Q4_0, TPL_DTYPE_Q8_0, TPL_DTYPE_Q5_0,
+                                       TPL_DTYPE_Q5_1, TPL_DTYPE_BF16, TPL_DTYPE_F16,  TPL_DTYPE_F32,
+                                       TPL_DTYPE_Q4_K, TPL_DTYPE_Q5_K, TPL_DTYPE_Q6_K };
     const int nth = argc > 1 ? atoi(argv[1]) : 2;
     const int64_t rows = argc > 2 ? atoll(argv[2]) : 1536, cols = argc > 3 ? atoll(argv[3]) : 576;
     const size_t all = (argc > 4 ? (size_t)atoll(argv[4]) : 96) << 20;

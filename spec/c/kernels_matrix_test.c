@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix kernels against an oracle of their own: element e of a file row by the formulas of facts/models.md 2.6 (GGUF block
- * layouts), written again here in that table's form, and sums in double precision. Every ISA this machine has; odd shapes; every
- * result must have the same bits whatever the batch and the thread count.
+ * The matrix kernels against an oracle of their own: element e of a file row by the formulas of
+ * facts/models.md 2.6 (GGUF block layouts), written again here in that table's form, and sums in double
+ * precision. Every ISA this machine has; odd shapes; every result must have the same bits whatever the batch
+ * and the thread count.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -21,9 +22,11 @@
 #include "kernels/cpu/quant.h"
 #include "kernels/pack.h"
 
-static const tpl_dtype all_types[] = { TPL_DTYPE_F32,  TPL_DTYPE_F16,  TPL_DTYPE_BF16, TPL_DTYPE_Q4_0, TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0,
-                                       TPL_DTYPE_Q5_1, TPL_DTYPE_Q8_0, TPL_DTYPE_Q4_K, TPL_DTYPE_Q5_K, TPL_DTYPE_Q6_K };
-static const tpl_dtype q8_types[] = { TPL_DTYPE_Q4_0, TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1, TPL_DTYPE_Q8_0 };
+static const tpl_dtype all_types[] = { TPL_DTYPE_F32,  TPL_DTYPE_F16,  TPL_DTYPE_BF16, TPL_DTYPE_Q4_0,
+                                       TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1, TPL_DTYPE_Q8_0,
+                                       TPL_DTYPE_Q4_K, TPL_DTYPE_Q5_K, TPL_DTYPE_Q6_K };
+static const tpl_dtype q8_types[] = { TPL_DTYPE_Q4_0, TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1,
+                                      TPL_DTYPE_Q8_0 };
 enum { N_ALL = sizeof all_types / sizeof *all_types, N_Q8 = sizeof q8_types / sizeof *q8_types };
 
 /* -- Random numbers and file rows ---- */
@@ -168,7 +171,8 @@ static void add_weight(problem *p, tpl_dtype type, int64_t rows)
     memset(data, 0xff, bytes); /* missing rows must be written too */
     p->file[i] = rnd_rows(type, rows, p->cols);
     for (int64_t r = 0; r < rows; r += 16)
-        tpl_pack_panel(type, p->cols, p->file[i] + (size_t)r * row_bytes, rows - r < 16 ? (int)(rows - r) : 16, r / 16, data);
+        tpl_pack_panel(type, p->cols, p->file[i] + (size_t)r * row_bytes,
+                       rows - r < 16 ? (int)(rows - r) : 16, r / 16, data);
     p->exact[i] = malloc((size_t)(rows * p->cols) * sizeof(double));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < p->cols; k++)
@@ -187,7 +191,8 @@ static void free_problem(problem *p)
 
 static tpl_view view_of(void *data, tpl_act act, int64_t cols)
 {
-    return (tpl_view){ data, act, TPL_SYM_TOK, 1, cols, act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4 };
+    return (tpl_view){ data, act,  TPL_SYM_TOK,
+                       1,    cols, act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4 };
 }
 
 /* Runs a bound op for T rows as nth members one after the other (no op here has a barrier inside). */
@@ -204,7 +209,9 @@ static void run_op(const tpl_bound *op, int T, int nth)
 
 static tpl_bound linear_op(const problem *p, tpl_view x, float *const *y, int epi)
 {
-    tpl_bound op = { .name = "test", .kind = TPL_OP_ID_LINEAR, .n_in = 1, .n_w = p->n_w, .n_out = epi ? 1 : p->n_w };
+    tpl_bound op = {
+        .name = "test", .kind = TPL_OP_ID_LINEAR, .n_in = 1, .n_w = p->n_w, .n_out = epi ? 1 : p->n_w
+    };
     op.in[0] = x;
     op.imm[0].i = epi;
     for (int i = 0; i < p->n_w; i++) op.w[i] = &p->w[i];
@@ -237,7 +244,8 @@ static void x_row(const tpl_view *x, int t, double *out)
 {
     char *row = (char *)x->data + (size_t)t * x->stride;
     for (int64_t k = 0; k < x->cols; k++)
-        out[k] = x->act == TPL_ACT_Q8 ? (double)((int8_t *)row)[k] * tpl_q8_d(row, x->cols)[k / 32] : ((float *)row)[k];
+        out[k] = x->act == TPL_ACT_Q8 ? (double)((int8_t *)row)[k] * tpl_q8_d(row, x->cols)[k / 32]
+                                      : ((float *)row)[k];
 }
 
 static void check_values(const problem *p, int i, const tpl_view *x, int T, const float *y, const char *what)
@@ -253,8 +261,8 @@ static void check_values(const problem *p, int i, const tpl_view *x, int T, cons
             }
             const double got = y[t * p->w[i].rows + r];
             if (!(fabs(got - sum) <= 4e-6 * size + 1e-30))
-                fail_msg("%s %s: row %d output %d: %.9g, expected %.9g (size %.3g)", what, tpl_dtypes[p->w[i].dtype].name, t, (int)r, got,
-                         sum, size);
+                fail_msg("%s %s: row %d output %d: %.9g, expected %.9g (size %.3g)", what,
+                         tpl_dtypes[p->w[i].dtype].name, t, (int)r, got, sum, size);
         }
     }
     free(xr);
@@ -302,7 +310,8 @@ static void check_problem(const problem *p, tpl_isa isa, tpl_act act)
 
 static int64_t odd_cols(tpl_dtype type, int i)
 {
-    static const int64_t plain[] = { 1, 7, 40, 129 }, small[] = { 32, 96, 160, 576 }, big[] = { 256, 512, 768, 256 };
+    static const int64_t plain[] = { 1, 7, 40, 129 }, small[] = { 32, 96, 160, 576 },
+                         big[] = { 256, 512, 768, 256 };
     const uint32_t n = tpl_dtypes[type].n_elem;
     return (n == 1 ? plain : n == 32 ? small : big)[i];
 }
@@ -348,7 +357,8 @@ static void test_linear_many_weights(void **unused)
     }
 }
 
-/* Every share of every (threads, batch) covers each output once: more threads than panels, batches that are cut by rows too. */
+/* Every share of every (threads, batch) covers each output once: more threads than panels, batches that are
+ * cut by rows too. */
 static void test_linear_shares(void **unused)
 {
     problem p = { .cols = 32 };
@@ -414,7 +424,8 @@ static void test_dequant_and_unpack(void **unused)
             problem p = { .cols = odd_cols(all_types[t], i) };
             add_weight(&p, all_types[t], 21);
             for (int64_t r = 0; r < 21; r++) {
-                const size_t row_bytes = (size_t)(p.cols / tpl_dtypes[all_types[t]].n_elem) * tpl_dtypes[all_types[t]].n_bytes;
+                const size_t row_bytes =
+                    (size_t)(p.cols / tpl_dtypes[all_types[t]].n_elem) * tpl_dtypes[all_types[t]].n_bytes;
                 tpl_dequant_row(all_types[t], p.file[0] + (size_t)r * row_bytes, p.cols, a);
                 tpl_unpack_row(&p.w[0], r, b);
                 assert_memory_equal(a, b, (size_t)p.cols * 4);
@@ -455,7 +466,9 @@ static void test_embed(void **unused)
     step->n_tok = N, step->pad_tok = 16;
     float x[16 * 64];
     tpl_err err = { 0 };
-    tpl_bound op = { .name = "embed", .kind = TPL_OP_ID_EMBED, .n_out = 1, .n_w = 1, .index = &index, .w = { &p.w[0] } };
+    tpl_bound op = {
+        .name = "embed", .kind = TPL_OP_ID_EMBED, .n_out = 1, .n_w = 1, .index = &index, .w = { &p.w[0] }
+    };
     op.out[0] = view_of(x, TPL_ACT_F32, 64);
     assert_int_equal(tpl_cpu_bind_embed(TPL_ISA_PORTABLE, &op, &err), TPL_OK);
     for (int nth = 1; nth < 4; nth++) {
@@ -463,7 +476,8 @@ static void test_embed(void **unused)
         for (int i = 0; i < nth; i++) op.run(&(tpl_op_ctx){ i, nth, step, NULL, NULL }, &op);
         for (int r = 0; r < 16; r++)
             for (int k = 0; k < 64; k++)
-                assert_true(x[r * 64 + k] == (r < N && held[r] >= 0 ? (float)p.exact[0][held[r] * 64 + k] : 0));
+                assert_true(x[r * 64 + k] ==
+                            (r < N && held[r] >= 0 ? (float)p.exact[0][held[r] * 64 + k] : 0));
     }
     op.out[0].div = 2, op.imm[1].i = 1; /* the second half of the tokens */
     op.run(&(tpl_op_ctx){ 0, 1, step, NULL, NULL }, &op);
@@ -506,7 +520,8 @@ static void test_quant(void **unused)
         for (int i = 0; i < 32; i++) amax = fmaxf(amax, fabsf(x[32 * b + i])), sum += q[i];
         assert_true(b == 2 ? d == 0 : d == amax / 127);
         assert_true(ds == d * (float)sum);
-        for (int i = 0; i < 32; i++) assert_true(d == 0 ? q[i] == 0 : fabs(q[i] - (double)x[32 * b + i] / d) <= 0.5001);
+        for (int i = 0; i < 32; i++)
+            assert_true(d == 0 ? q[i] == 0 : fabs(q[i] - (double)x[32 * b + i] / d) <= 0.5001);
         if (b == 3)
             for (int i = 1; i < 32; i++) assert_int_equal(q[i], (int)nearbyintf(x[96 + i]));
     }
@@ -537,11 +552,13 @@ static void test_refusals(void **unused)
     tpl_err err = { 0 };
     char x[256];
     tpl_bound op = linear_op(&p, view_of(x, TPL_ACT_Q8, 64), y, 0);
-    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err), TPL_ERR_UNSUPPORTED); /* no q8 path for f16 */
+    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err),
+                     TPL_ERR_UNSUPPORTED); /* no q8 path for f16 */
     assert_non_null(strstr(err.msg, "f16"));
     err = (tpl_err){ 0 };
     op = linear_op(&p, view_of(x, TPL_ACT_F32, 96), y, 0);
-    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err), TPL_ERR_ARG); /* 96 columns times 64 inputs */
+    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err),
+                     TPL_ERR_ARG); /* 96 columns times 64 inputs */
     err = (tpl_err){ 0 };
     op = linear_op(&p, view_of(x, TPL_ACT_F32, 64), y, 1);
     assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err), TPL_ERR_ARG); /* gate and up differ */
@@ -561,19 +578,26 @@ static void test_names(void **unused)
     for (int i = 0; i < TPL_N_OPS; i++) assert_int_equal(tpl_op_find(tpl_op_infos[i].name), i);
     assert_int_equal(tpl_isa_find("mmx"), -1);
     assert_int_equal(tpl_op_find("conv"), -1);
-    assert_true(tpl_isa_usable(tpl_isa_best()) && tpl_isa_usable(TPL_ISA_PORTABLE) && !tpl_isa_usable(TPL_ISA_AMX));
+    assert_true(tpl_isa_usable(tpl_isa_best()) && tpl_isa_usable(TPL_ISA_PORTABLE) &&
+                !tpl_isa_usable(TPL_ISA_AMX));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_half),
-        cmocka_unit_test(test_pack_bytes),   cmocka_unit_test(test_dequant_and_unpack),
-        cmocka_unit_test(test_embed),        cmocka_unit_test(test_quant),
-        cmocka_unit_test(test_quant_not_finite), 
-        cmocka_unit_test(test_linear_f32),   cmocka_unit_test(test_linear_q8),
-        cmocka_unit_test(test_linear_many_weights), cmocka_unit_test(test_linear_shares),
-        cmocka_unit_test(test_linear_epi),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_pack_bytes),
+        cmocka_unit_test(test_dequant_and_unpack),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_quant),
+        cmocka_unit_test(test_quant_not_finite),
+        cmocka_unit_test(test_linear_f32),
+        cmocka_unit_test(test_linear_q8),
+        cmocka_unit_test(test_linear_many_weights),
+        cmocka_unit_test(test_linear_shares),
+        cmocka_unit_test(test_linear_epi),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
