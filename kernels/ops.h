@@ -25,7 +25,7 @@
  *  norm            y = x * rsqrt(mean(x^2) + eps) * w           RMS norm over all columns (Zhang & Sennrich 2019, arXiv:1910.07467)
  *  add             out = a + b                                  out may alias a
  *  add_norm        x = a + b; y = norm(x)                       outs x, y; x may alias a
- *  quant           q = x in blocks of 32: int8, scale, scale * sum (layout: tpl_q8_row_bytes)
+ *  quant           q = x in blocks of 32: int8 twice (value and what its rounding left), scale, sum (layout: tpl_q8_row_bytes)
  *  linear          y_i = x * w_i^T                              one in (f32 or q8), n weights, n outs; epi=1: silu(y_0) * y_1, one out
  *  bias            y = y + b where on=1, y unchanged where on=0; in place
  *  silu_mul        h = silu(g) * u
@@ -106,13 +106,15 @@ static inline int64_t tpl_view_rows(const tpl_view *v, const tpl_step *s)
     return (v->sym == TPL_SYM_TOK ? s->pad_tok : s->pad_out) / (int64_t)v->div;
 }
 
-/* A q8 row: int8 q[cols], then float d[cols/32], then float ds[cols/32] (d times the sum of the block's q). cols % 32 == 0. */
+/* A q8 row: int8 q[cols], int8 r[cols], then float d[cols/32], then float ds[cols/32]; cols % 32 == 0. x = d * (q + r / 254): q is x / d rounded,
+ * r the 254th parts that this leaves, so that products with integer weights keep 15 bits of x. ds = d * sum of (q + r / 254) over the block. */
+#define TPL_Q8_FINE (1.0f / 254.0f)
 static inline size_t tpl_q8_row_bytes(int64_t cols)
 {
-    return ((size_t)cols + (size_t)(cols / 32) * 8 + 63) & ~(size_t)63;
+    return ((size_t)cols * 2 + (size_t)(cols / 32) * 8 + 63) & ~(size_t)63;
 }
-static inline float *tpl_q8_d(void *row, int64_t cols) { return (float *)((char *)row + cols); }
-static inline float *tpl_q8_ds(void *row, int64_t cols) { return (float *)((char *)row + cols) + cols / 32; }
+static inline float *tpl_q8_d(void *row, int64_t cols) { return (float *)((char *)row + 2 * cols); }
+static inline float *tpl_q8_ds(void *row, int64_t cols) { return (float *)((char *)row + 2 * cols) + cols / 32; }
 
 /* One rank's shard of a matrix, packed in panels of 16 rows (pack.h), or of a vector (rows == 1, f32). */
 typedef struct tpl_weight {

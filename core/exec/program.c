@@ -415,15 +415,13 @@ static tpl_status read_line(reader *r)
 static bool size_arrays(tpl_program *p, const char *text, size_t len)
 {
     size_t n[8] = { 0 };
-    static const char *const words[] = { "table ", "index ", "k ", "group ", "value ", "weight ", "state ", "op " };
-    const char *end = text + len;
-    for (const char *s = text; s < end;) {
-        for (int i = 0; i < 8; i++) {
-            size_t w = strlen(words[i]);
-            if ((size_t)(end - s) > w && !memcmp(s, words[i], w)) n[i]++;
-        }
-        const char *nl = memchr(s, '\n', (size_t)(end - s));
-        s = nl ? nl + 1 : end;
+    static const char *const words[] = { "table", "index", "k", "group", "value", "weight", "state", "op" };
+    reader r = { .at = text, .end = text + len }; /* the same words as the second pass sees */
+    while (r.at < r.end) {
+        bool has_word = next_word(&r);
+        for (int i = 0; has_word && i < 8; i++) n[i] += is_word(&r, words[i]);
+        const char *nl = memchr(r.at, '\n', (size_t)(r.end - r.at));
+        r.at = nl ? nl + 1 : r.end;
     }
     return (p->tables = take(p, n[0], sizeof *p->tables)) && (p->indices = take(p, n[1], sizeof *p->indices)) &&
            (p->consts = take(p, n[2], sizeof *p->consts)) && (p->groups = take(p, n[3], sizeof *p->groups)) &&

@@ -30,15 +30,18 @@ TPL_INLINE void q8_tile(tpl_dtype type, const uint8_t *panel, int64_t cols, cons
         q8_weights(type, panel, b, w, d, m);
         for (int t = 0; t < nt; t++) {
             const char *row = x + (size_t)t * xstride;
-            const int8_t *q = (const int8_t *)row + 32 * b;
-            const float dx = ((const float *)(row + cols))[b],
-                        ds = ((const float *)(row + cols))[cols / 32 + b];
-            vf dot[PARTS] = { 0 };
+            const int8_t *q = (const int8_t *)row + 32 * b, *r = q + cols;
+            const float dx = ((const float *)(row + 2 * cols))[b],
+                        ds = ((const float *)(row + 2 * cols))[cols / 32 + b];
+            vf dot[PARTS] = { 0 }, fine[PARTS] = { 0 };
             for (int k = 0; k < 32; k++)
-                for (int i = 0; i < PARTS; i++) dot[i] += w[k][i] * (float)q[k];
+                for (int i = 0; i < PARTS; i++) {
+                    dot[i] += w[k][i] * (float)q[k];
+                    fine[i] += w[k][i] * (float)r[k];
+                }
             for (int i = 0; i < PARTS; i++) {
                 vf_loose *at = (vf_loose *)(y + t * TPL_PANEL_ROWS + i * VW);
-                *at = *at + d[i] * (dot[i] * dx) + m[i] * ds;
+                *at = *at + d[i] * (dot[i] * dx + fine[i] * (dx * TPL_Q8_FINE)) + m[i] * ds;
             }
         }
     }

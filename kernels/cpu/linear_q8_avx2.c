@@ -5,7 +5,7 @@
  * * 127 (q5), so four of them add up in 16 bits. q8 takes |w| and moves its sign to x: at most 2 * 128 * 127,
  * which just fits, so each pair is widened at once. Per (row of x, block):
  *
- *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
+ *   t = float(dot q) * d_x + float(dot r) * d_x / 254 - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
  *
  * Any thread.
  */
@@ -107,10 +107,11 @@ TPL_INLINE __m256i dot_block(tpl_dtype type, const block *w, const char *q)
 TPL_INLINE __m256 add_block(tpl_dtype type, const block *w, const char *row, int64_t cols, int64_t b,
                             __m256 y)
 {
-    const char *d = row + cols + 4 * b, *ds = d + cols / 8;
+    const char *d = row + 2 * cols + 4 * b, *ds = d + cols / 8;
     const __m256 sum = _mm256_set1_ps(*(const float *)ds);
-    __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot_block(type, w, row + 32 * b)),
-                             _mm256_set1_ps(*(const float *)d));
+    const __m256 dx = _mm256_set1_ps(*(const float *)d), fine = _mm256_set1_ps(*(const float *)d * TPL_Q8_FINE);
+    __m256 t = _mm256_mul_ps(_mm256_cvtepi32_ps(dot_block(type, w, row + 32 * b)), dx);
+    t = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_block(type, w, row + cols + 32 * b)), fine, t);
     if (zero_of(type)) t = _mm256_fnmadd_ps(sum, _mm256_set1_ps((float)zero_of(type)), t);
     y = _mm256_fmadd_ps(w->d, t, y);
     if (type == TPL_DTYPE_Q4_1 || type == TPL_DTYPE_Q5_1) y = _mm256_fmadd_ps(w->m, sum, y);

@@ -5,7 +5,7 @@
  * off through the block's sum of x. One block of a panel (8 groups of 4 inputs x 16 rows) sits in 8 registers
  * and is run over all rows of x. Per (row of x, block):
  *
- *   t = float(dot) * d_x - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
+ *   t = float(dot q) * d_x + float(dot r) * d_x / 254 - zero * ds_x;   y = fma(d_w, t, y);   with a min: y = fma(m_w, ds_x, y)
  *
  * Any thread.
  */
@@ -90,22 +90,22 @@ TPL_INLINE __m512i four(const char *x)
 TPL_INLINE void add_rows(tpl_dtype type, const block *w, const char *x, size_t xstride, int n, int64_t cols,
                          int64_t b, __m512 *y)
 {
-    __m512i even[GROUP], odd[GROUP];
+    __m512i dot[GROUP], fine[GROUP];
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
 #pragma GCC unroll 8
         for (int t = 0; t < n; t++) {
-            const __m512i v = four(x + (size_t)t * xstride + 32 * b + 4 * g);
-            __m512i *dot = g % 2 ? &odd[t] : &even[t];
-            *dot = _mm512_dpbusd_epi32(g < 2 ? _mm512_setzero_si512() : *dot, w->w[g], v);
+            const char *q = x + (size_t)t * xstride + 32 * b + 4 * g;
+            dot[t] = _mm512_dpbusd_epi32(g ? dot[t] : _mm512_setzero_si512(), w->w[g], four(q));
+            fine[t] = _mm512_dpbusd_epi32(g ? fine[t] : _mm512_setzero_si512(), w->w[g], four(q + cols));
         }
     }
 #pragma GCC unroll 8
     for (int t = 0; t < n; t++) {
-        const char *d = x + (size_t)t * xstride + cols + 4 * b, *ds = d + cols / 8;
+        const char *d = x + (size_t)t * xstride + 2 * cols + 4 * b, *ds = d + cols / 8;
         const __m512 sum = _mm512_set1_ps(*(const float *)ds);
-        const __m512 dot = _mm512_cvtepi32_ps(_mm512_add_epi32(even[t], odd[t]));
-        __m512 p = _mm512_mul_ps(dot, _mm512_set1_ps(*(const float *)d));
+        __m512 p = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[t]), _mm512_set1_ps(*(const float *)d));
+        p = _mm512_fmadd_ps(_mm512_cvtepi32_ps(fine[t]), _mm512_set1_ps(*(const float *)d * TPL_Q8_FINE), p);
         if (zero_of(type)) p = _mm512_fnmadd_ps(sum, _mm512_set1_ps((float)zero_of(type)), p);
         y[t] = _mm512_fmadd_ps(w->d, p, y[t]);
         if (type == TPL_DTYPE_Q4_1 || type == TPL_DTYPE_Q5_1) y[t] = _mm512_fmadd_ps(w->m, sum, y[t]);

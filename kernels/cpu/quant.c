@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/cpu_ops.h"
 
-typedef void (*quant_fn)(const float *x, int64_t n, int8_t *q, float *d, float *ds);
+typedef void (*quant_fn)(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 
 static void quant_run(const tpl_op_ctx *ctx, const tpl_bound *op, quant_fn blocks)
 {
@@ -19,7 +19,8 @@ static void quant_run(const tpl_op_ctx *ctx, const tpl_bound *op, quant_fn block
         const int64_t row = i / per_row, b = i % per_row, n = hi - i < per_row - b ? hi - i : per_row - b;
         char *q = (char *)out->data + (size_t)row * out->stride;
         const float *x = (const float *)((const char *)in->data + (size_t)row * in->stride);
-        blocks(x + 32 * b, n, (int8_t *)q + 32 * b, tpl_q8_d(q, in->cols) + b, tpl_q8_ds(q, in->cols) + b);
+        blocks(x + 32 * b, n, (int8_t *)q + 32 * b, (int8_t *)q + in->cols + 32 * b, tpl_q8_d(q, in->cols) + b,
+               tpl_q8_ds(q, in->cols) + b);
         i += n;
     }
 }

@@ -54,7 +54,7 @@ local function compare(engine, fixture)
     for i = 0, prompt.top_shape[1] - 1 do
       for j = 0, n_top - 1 do
         local d = math.abs(l.data[i * vocab + top_ids[i * n_top + j]] - top[i * n_top + j])
-        if not (d <= worst) then worst = d end
+        if d > worst or d ~= d then worst = d == d and d or math.huge end
       end
     end
     local last, keep_last = read(fixture, prompt.last_logits, "const float *")
@@ -88,7 +88,10 @@ describe("SmolLM2-135M-Instruct Q4_1 with float32 activations", function()
     assert.equal(0, engine:stats().allocs)
   end)
 
-  for _, words in ipairs { { "tp=2" }, { "tp=3" }, { "tp=4" }, { "tp=6" }, { "tp=9" }, { "pp=2" }, { "tp=2", "pp=2" }, { "tp=2", "shares=2,1" }, { "tp=2", "layout=megatron_sp" } } do
+  local cuts = {
+    { "tp=2" }, { "tp=3" }, { "tp=4" }, { "tp=6" }, { "tp=9" }, { "pp=2" }, { "tp=2", "pp=2" }, { "tp=2", "shares=2,1" }, { "tp=2", "layout=megatron_sp" },
+  }
+  for _, words in ipairs(cuts) do
     it("gives the same logits and text with " .. table.concat(words, " "), function()
       if not engine then return pending(missing) end
       local prompt = fixture.expected.prompts[1]
@@ -107,7 +110,7 @@ describe("SmolLM2-135M-Instruct Q4_1 with float32 activations", function()
 end)
 
 describe("SmolLM2-135M-Instruct Q4_1 with act=auto", function()
-  it("stays near the reference: most greedy steps, logits within 12-bit noise", function()
+  it("stays near the reference: most greedy steps, logits within the noise of 8-bit activations", function()
     local engine, fixture = open { "want.context=1024", "want.concurrency=1" }
     if not engine then return pending(fixture) end
     local equal, total, worst = compare(engine, fixture)

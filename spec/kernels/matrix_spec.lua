@@ -85,8 +85,8 @@ describe("tpl.core.kernels sizes", function()
     assert.has_error(function() kernels.pack_bytes("f32", 1.5, 32) end)
   end)
   it("gives the bytes of a quantised row: 32 quants, a scale and a scaled sum per block, to 64", function()
-    assert.equal(64, kernels.q8_row_bytes(32))
-    assert.equal(768, kernels.q8_row_bytes(576)) -- 576 + 18 * 8 = 720
+    assert.equal(128, kernels.q8_row_bytes(32)) -- 2 * 32 + 8 = 72
+    assert.equal(1344, kernels.q8_row_bytes(576)) -- 2 * 576 + 18 * 8 = 1296
     assert.has_error(function() kernels.q8_row_bytes(33) end)
   end)
   it("quantises activations for the types with blocks of 32", function()

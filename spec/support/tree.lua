@@ -47,7 +47,8 @@ function M.bare_c(text)
     local from = text:find("[\"'/]", at)
     if not from then break end
     out[#out + 1] = text:sub(at, from - 1)
-    local c, two, to = text:sub(from, from), text:sub(from, from + 1), nil
+    local c, two = text:sub(from, from), text:sub(from, from + 1)
+    local to
     if two == "/*" then
       to = select(2, text:find("*/", from + 2, true)) or #text
       out[#out + 1] = blank(text:sub(from, to))
@@ -55,7 +56,8 @@ function M.bare_c(text)
       to = (text:find("\n", from, true) or #text + 1) - 1
       out[#out + 1] = blank(text:sub(from, to))
     elseif c == "/" then
-      to, out[#out + 1] = from, c
+      to = from
+      out[#out + 1] = c
     else
       to = from + 1
       while to <= #text and text:sub(to, to) ~= c do to = to + (text:sub(to, to) == "\\" and 2 or 1) end

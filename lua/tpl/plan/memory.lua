@@ -9,7 +9,7 @@ local ALIGN = 64
 --- Bytes of a row on a rank: as tpl_view.stride in kernels/ops.h.
 function M.row_bytes(act, cols)
   if act == "f32" then return cols * 4 end
-  return math.floor((cols + cols / 32 * 8 + ALIGN - 1) / ALIGN) * ALIGN
+  return math.floor((2 * cols + cols / 32 * 8 + ALIGN - 1) / ALIGN) * ALIGN
 end
 
 local function bytes_on(v, caps, r)
