@@ -16,7 +16,7 @@ local function check(value, message, code, where, hint)
   return value
 end
 
--- -- Opening ---------------------------------------------------------------------------------------------------------
+-- -- Opening ------------------------------------------------------------------------------------------------
 
 local function isa_name()
   return find.env "TPL_ISA" or core().kernels.isa_best()
@@ -70,7 +70,7 @@ function Engine:close()
   self.box = nil
 end
 
--- -- Rows ------------------------------------------------------------------------------------------------------------
+-- -- Rows ---------------------------------------------------------------------------------------------------
 
 local function row_error(message, code, where)
   if where == "kv_full" then code = "kv_full"
@@ -117,7 +117,7 @@ local function drain(self, on)
   end
 end
 
--- -- Generating ------------------------------------------------------------------------------------------------------
+-- -- Generating ---------------------------------------------------------------------------------------------
 
 local function percentile(sorted, p)
   if #sorted == 0 then return json.null end
@@ -251,7 +251,7 @@ function Engine:generate(opts)
   end)
 end
 
--- -- Logits and scores -----------------------------------------------------------------------------------------------
+-- -- Logits and scores --------------------------------------------------------------------------------------
 
 -- Runs prompts for their rows; `done(i, rows)` for each, in order. Together: all in shared steps, else one after the other.
 local function run_rows(self, rows, together, request, done)
@@ -336,7 +336,7 @@ function Engine:score(opts)
   end)
 end
 
--- -- Taps ------------------------------------------------------------------------------------------------------------
+-- -- Taps ---------------------------------------------------------------------------------------------------
 
 -- Names that a glob picks: values themselves, and marks, which stand for the value that is there. value name -> names to show it under.
 local function picked(plan, glob)

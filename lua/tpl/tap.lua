@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Put the pieces that ranks hold of a value together again: what tap shows and what verify compares. A value is whole on an axis, cut along a
---- dim, or a partial sum; pieces are placed by their index lists, partial sums are added.
+--- Put the pieces that ranks hold of a value together again: what tap shows and what verify compares. A value
+--- is whole on an axis, cut along a dim, or a partial sum; pieces are placed by their index lists, partial sums
+--- are added.
 local ffi = require "ffi"
 local lower = require "tpl.plan.lower"
 local marks = require "tpl.plan.marks"
@@ -47,7 +48,8 @@ local function columns(stage, v, rank)
   for i = 2, #v.dims do
     local d = v.dims[i]
     local axes = marks.axes_of(stage.mesh, v.pl, d)
-    lists[i - 1] = #axes == 0 and { { 0, stage.graph.sizes[d] } } or stage.graph.parts(d, axes)[stage.mesh:index(rank, axes) + 1]
+    lists[i - 1] = #axes == 0 and { { 0, stage.graph.sizes[d] } } or stage.graph.parts(d,
+      axes)[stage.mesh:index(rank, axes) + 1]
     sizes[i - 1] = stage.graph.sizes[d]
   end
   return lower.flatten(lists, sizes)
@@ -64,7 +66,8 @@ end
 local function piece(stage, v, t)
   local rank = t.rank - stage.first_rank
   local row_axes = marks.axes_of(stage.mesh, v.pl, v.dims[1])
-  return { rank = t.rank, rows = t.rows, cols = t.cols, data = ffi.cast("const float *", t.data), row0 = stage.mesh:index(rank, row_axes) * t.rows,
+  return { rank = t.rank, rows = t.rows, cols = t.cols, data = ffi.cast("const float *", t.data),
+    row0 = stage.mesh:index(rank, row_axes) * t.rows,
     index = columns(stage, v, rank), counts = makes_up(stage, v, rank) }
 end
 
@@ -81,8 +84,10 @@ local function describe(stage, op, v, t)
     cols = cols * sizes[i - 1]
   end
   return { name = v.name, base = v.base or v.name, op = op.name,
-    layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl, axis = some_axis(stage, op, v),
-    placement = marks.show(stage.mesh, v.dims, v.pl), rows = t.real_rows, cols = cols, pieces = {}, low_op = op, step = t.step, mesh = stage.mesh }
+    layer = op.layer, mark = op.mark, stage = stage.i, dims = v.dims, sizes = sizes, pl = v.pl,
+      axis = some_axis(stage, op, v),
+    placement = marks.show(stage.mesh, v.dims, v.pl), rows = t.real_rows, cols = cols, pieces = {}, low_op = op,
+      step = t.step, mesh = stage.mesh }
 end
 
 --- Sort what ranks left behind into values, in op order, a value of each step apart.
@@ -101,7 +106,8 @@ function M.values(plan, tapped)
       values[#values + 1] = known[key]
     end
     -- the gathered logits exist on the first member of each group only
-    if at.op.kind ~= "gather" or t.rank == at.stage.first_rank then table.insert(known[key].pieces, piece(at.stage, v, t)) end
+    if at.op.kind ~= "gather" or t.rank == at.stage.first_rank then table.insert(known[key].pieces,
+      piece(at.stage, v, t)) end
   end
   table.sort(values, function(a, b)
     for i = 1, 4 do if a.order[i] ~= b.order[i] then return a.order[i] < b.order[i] end end
@@ -150,7 +156,8 @@ function M.recombine(plan, tapped)
     if not into then
       local shapes = {}
       for i, p in ipairs(v.pieces) do shapes[i] = { p.rows, p.cols } end
-      into = { name = v.name, op = v.op, stage = v.stage, dims = v.dims, sizes = v.sizes, placement = v.placement, rows = 0, cols = v.cols, parts = {}, rank_shapes = shapes }
+      into = { name = v.name, op = v.op, stage = v.stage, dims = v.dims, sizes = v.sizes,
+        placement = v.placement, rows = 0, cols = v.cols, parts = {}, rank_shapes = shapes }
       by[key] = into
       out[#out + 1] = into
     end

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Check a plan against one rank: run the same tokens on both, in chunks and with some decoded tokens, and compare what every op left behind on
---- every rank. The reference is one rank without fusion; the plan runs fused and unfused. The first op that differs is named.
+--- Check a plan against one rank: run the same tokens on both, in chunks and with some decoded tokens, and
+--- compare what every op left behind on every rank. The reference is one rank without fusion; the plan runs
+--- fused and unfused. The first op that differs is named.
 local core = require "tpl.core"
 local engines = require "tpl.engine"
 local err = require "tpl.err"
@@ -12,7 +13,8 @@ local util = require "tpl.util"
 
 local M = {}
 
--- engine.md section 9 for f32. With act = "auto" activations are rounded to 15 bits and the KV cache to f16, at other values on other ranks.
+-- engine.md section 9 for f32. With act = "auto" activations are rounded to 15 bits and the KV cache to f16, at
+-- other values on other ranks.
 local tolerances = { f32 = 1e-10, auto = 1e-4 }
 local N_PROMPT, CHUNK, N_NEW = 17, 7, 2
 
@@ -26,7 +28,7 @@ local function tokens(seed, vocab)
   return ids
 end
 
--- -- Running ---------------------------------------------------------------------------------------------------------
+-- -- Running ------------------------------------------------------------------------------------------------
 
 -- Values of all steps, and the engine that must stay open while they are read.
 local function run(plan, ids, options)
@@ -65,7 +67,7 @@ local function by_step_and_name(values)
   return out
 end
 
--- -- Comparing -------------------------------------------------------------------------------------------------------
+-- -- Comparing ----------------------------------------------------------------------------------------------
 
 local function finite(x) return x == x and math.abs(x) < math.huge end
 
@@ -98,7 +100,8 @@ local function coordinates(v, g)
   return json.array(out)
 end
 
--- Which rank's part of a product is wrong: y = x w^T is computed again from its own input and the checkpoint, for one row.
+-- Which rank's part of a product is wrong: y = x w^T is computed again from its own input and the checkpoint,
+-- for one row.
 local function blame_product(plan, v, inputs, row)
   local op, w = v.low_op, v.low_op.ws[1]
   for k, out in ipairs(op.outs) do if out.name == v.name then w = op.ws[k] or w end end
@@ -108,7 +111,8 @@ local function blame_product(plan, v, inputs, row)
   for i, p in ipairs(v.pieces) do
     local r = p.rank - plan.stages[v.stage + 1].first_rank + 1
     local xp = x.pieces[i]
-    local d = core.engine.product_error(plan.checkpoint, w.tensor, w.row_index[r], w.col_index[r], xp.data + row * xp.cols, p.data + row * p.cols)
+    local d = core.engine.product_error(plan.checkpoint, w.tensor, w.row_index[r], w.col_index[r],
+      xp.data + row * xp.cols, p.data + row * p.cols)
     if d and d > worst then worst, guilty = d, p.rank end
   end
   return guilty
@@ -134,7 +138,8 @@ end
 
 local function diff_of(plan, v, found, ref, inputs)
   local rank = found.rank or blame_partial(plan, v, ref, inputs, math.floor(found.at / v.cols))
-  return { op = v.name, layer = v.layer, mark = v.mark, rank = rank or json.null, axis = v.axis or json.null, nmse = finite(found.nmse) and found.nmse or json.null,
+  return { op = v.name, layer = v.layer, mark = v.mark, rank = rank or json.null, axis = v.axis or json.null,
+    nmse = finite(found.nmse) and found.nmse or json.null,
     max_abs = finite(found.most) and found.most or json.null, index = coordinates(v, found.at) }
 end
 
@@ -175,7 +180,7 @@ local function check_run(plan, values, reference, tolerance)
   return out
 end
 
--- -- The result ------------------------------------------------------------------------------------------------------
+-- -- The result ---------------------------------------------------------------------------------------------
 
 local function mark_list(plan, by_name)
   local out = json.array {}
@@ -218,12 +223,15 @@ local function verify(deploy, options)
   ref_engine:close()
   local disorder = check_order(plan)
   local first = unfused.first or fused.first
-  return { passed = not first and not disorder, reference = "one rank, unfused", backend = "cpu", isa = ref_engine.isa, seed = seed, fused_passed = not fused.first,
-    ops_compared = unfused.compared + fused.compared, max_nmse = math.max(unfused.max_nmse, fused.max_nmse), tolerance = tolerance, first_diff = first or json.null,
+  return { passed = not first and not disorder, reference = "one rank, unfused", backend = "cpu",
+    isa = ref_engine.isa, seed = seed, fused_passed = not fused.first,
+    ops_compared = unfused.compared + fused.compared, max_nmse = math.max(unfused.max_nmse, fused.max_nmse),
+      tolerance = tolerance, first_diff = first or json.null,
     marks = mark_list(plan, fused.by_name), order_check = disorder or true, plan_hash = plan.hash }
 end
 
---- Verify a deployment; act is f32 unless the caller chose another. A run that fails is an error, a run that differs is a result.
+--- Verify a deployment; act is f32 unless the caller chose another. A run that fails is an error, a run that
+--- differs is a result.
 ---@param deploy tpl.Deploy
 ---@param options {seed: integer?, no_fuse: any, fault: string?}?
 ---@return table? result  fields of `tpl verify`

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Price a plan in bytes, per rank, and decide how many tokens the KV cache holds. CPU ranks share the machine's memory: a rank's capacity is its part of
---- nine tenths of what is available now. Refuses with numbers and a hint what does not fit. Pure: the facts of the machine are arguments.
+--- Price a plan in bytes, per rank, and decide how many tokens the KV cache holds. CPU ranks share the
+--- machine's memory: a rank's capacity is its part of nine tenths of what is available now. Refuses with
+--- numbers and a hint what does not fit. Pure: the facts of the machine are arguments.
 local err = require "tpl.err"
 local memory = require "tpl.plan.memory"
 local partition = require "tpl.plan.partition"
@@ -80,7 +81,8 @@ function M.kv(wish, fixed, per_token, available)
   local most = room and math.floor(room / (per_token * wish.page)) * wish.page
   if wish.tokens then
     if most and wish.tokens > most then
-      refuse(("%d tokens of KV cache need %s, there is room for %d tokens"):format(wish.tokens, gib(wish.tokens * per_token), most),
+      refuse(("%d tokens of KV cache need %s, there is room for %d tokens"):format(wish.tokens,
+        gib(wish.tokens * per_token), most),
         "a smaller kv.tokens, or kv.dtype f16", "kv.tokens")
     end
     return wish.tokens, math.ceil(wish.tokens / wish.page)

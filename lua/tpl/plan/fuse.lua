@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Rewrite lowered ops into fewer: an ordered list of passes, each with a pattern, a guard and its unfused meaning. A pass never changes
---- what is computed but for rounding. `--no-fuse=name` leaves a pass out, so that a wrong one can be found by bisection.
+--- Rewrite lowered ops into fewer: an ordered list of passes, each with a pattern, a guard and its unfused
+--- meaning. A pass never changes what is computed but for rounding. `--no-fuse=name` leaves a pass out, so that
+--- a wrong one can be found by bisection.
 local M = {}
 
 -- value -> the ops that read it
@@ -29,14 +30,16 @@ local function without(ops, gone)
   return out
 end
 
---- linear(x, q), linear(x, k), linear(x, v) -> linear(x, {q, k, v}): one pass over x, one list of panels for the threads.
+--- linear(x, q), linear(x, k), linear(x, v) -> linear(x, {q, k, v}): one pass over x, one list of panels for
+--- the threads.
 local function merge_linear(ops)
   local gone = {}
   for i, op in ipairs(ops) do
     if op.kind == "linear" and not gone[op] then
       for j = i + 1, math.min(#ops, i + 8) do
         local next_op = ops[j]
-        local is_same = next_op.kind == "linear" and not gone[next_op] and next_op.ins[1] == op.ins[1] and next_op.layer == op.layer
+        local is_same = next_op.kind == "linear" and not gone[next_op] and next_op.ins[1] == op.ins[1]
+          and next_op.layer == op.layer
         if is_same and #op.ws < 4 then
           op.ws[#op.ws + 1], op.outs[#op.outs + 1] = next_op.ws[1], next_op.outs[1]
           gone[next_op] = true
@@ -54,7 +57,8 @@ local function silu_epilogue(ops)
     if op.kind == "linear" and #op.outs == 2 then
       local g, u = op.outs[1], op.outs[2]
       local mul = by[g] and by[g][1]
-      local fits = mul and mul.kind == "silu_mul" and mul.ins[1] == g and mul.ins[2] == u and only_reader(by, g, mul) and only_reader(by, u, mul)
+      local fits = mul and mul.kind == "silu_mul" and mul.ins[1] == g and mul.ins[2] == u
+        and only_reader(by, g, mul) and only_reader(by, u, mul)
       if fits and same_list(g.cols, u.cols) and op.ws[1].dtype == op.ws[2].dtype then
         op.outs, op.imm = { mul.outs[1] }, { { i = 1 } }
         gone[mul] = true
@@ -125,8 +129,8 @@ function M.run(ops, skip)
   return ops
 end
 
---- Insert the quantisation of activations before matrix products that want it: once for each value, shared by its readers. Not a fusion: it
---- decides the arithmetic (act = "auto").
+--- Insert the quantisation of activations before matrix products that want it: once for each value, shared by
+--- its readers. Not a fusion: it decides the arithmetic (act = "auto").
 ---@param ops tpl.LowOp[]
 ---@param wants fun(dtype: string): boolean
 ---@return tpl.LowOp[]
@@ -141,7 +145,8 @@ function M.quantise(ops, wants)
       if not q then
         q = { name = x.name .. ".q8", act = "q8", sym = x.sym, div = x.div, cols = x.cols, dims = x.dims, pl = x.pl }
         made[x] = q
-        out[#out + 1] = { kind = "quant", name = q.name, layer = op.layer, mark = op.mark, src = op.src, outs = { q }, ins = { x }, ws = {}, imm = {} }
+        out[#out + 1] = { kind = "quant", name = q.name, layer = op.layer, mark = op.mark, src = op.src,
+          outs = { q }, ins = { x }, ws = {}, imm = {} }
       end
       op.ins = { q }
     end

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Turn a typed graph into ops on buffers: placements become columns and index lists of each rank, marks are gone, kinds are those of
---- kernels/ops.h. Nothing is fused and nothing is placed in memory yet. Pure.
+--- Turn a typed graph into ops on buffers: placements become columns and index lists of each rank, marks are
+--- gone, kinds are those of kernels/ops.h. Nothing is fused and nothing is placed in memory yet. Pure.
 local err = require "tpl.err"
 local marks = require "tpl.plan.marks"
 local partition = require "tpl.plan.partition"
@@ -31,7 +31,7 @@ local M = {}
 local Low = {}
 Low.__index = Low
 
--- -- Local shapes ----------------------------------------------------------------------------------------------------
+-- -- Local shapes -------------------------------------------------------------------------------------------
 
 local function is_rows(dim) return dim == "tok" or dim == "out" end
 
@@ -69,7 +69,8 @@ function Low:value(v, name)
   return low
 end
 
--- The result of moving a value between ranks, or of cutting it: `base` names what it holds, for whoever compares layouts.
+-- The result of moving a value between ranks, or of cutting it: `base` names what it holds, for whoever
+-- compares layouts.
 function Low:moved(op, ins)
   local low = self:value(op.outs[1], op.name)
   low.base = ins[1].base or ins[1].name
@@ -114,7 +115,8 @@ function M.localize(sub, super)
       local lo, hi = math.max(s[1], g[1]), math.min(s[1] + s[2], g[1] + g[2])
       if lo < hi then
         local first, last = at + lo - g[1], out[#out]
-        if last and last[1] + last[2] == first then last[2] = last[2] + hi - lo else out[#out + 1] = { first, hi - lo } end
+        if last and last[1] + last[2] == first then last[2] = last[2] + hi - lo else out[#out + 1] = { first,
+          hi - lo } end
       end
       at = at + g[2]
     end
@@ -128,7 +130,7 @@ function Low:flat(pl, dims, rank)
   return M.flatten(lists, sizes)
 end
 
--- -- Weights ---------------------------------------------------------------------------------------------------------
+-- -- Weights ------------------------------------------------------------------------------------------------
 
 local function product(sizes, dims)
   local n = 1
@@ -142,7 +144,8 @@ function Low:weight(w)
   local is_vector = w.kind == "vector"
   local rows, cols = tail(w.dims, 1, w.n_out), tail(w.dims, w.n_out + 1)
   if is_vector then rows, cols = {}, w.dims end
-  local low = { name = w.name, kind = is_vector and "vector" or "matrix", tensor = self.tensor(w.name), dtype = w.dtype, layer = w.layer,
+  local low = { name = w.name, kind = is_vector and "vector" or "matrix", tensor = self.tensor(w.name),
+    dtype = w.dtype, layer = w.layer,
     rows = product(self.graph.sizes, rows), cols = product(self.graph.sizes, cols),
     row_index = self:each_rank(function(r) return self:flat(w.pl, rows, r) end),
     col_index = self:each_rank(function(r) return self:flat(w.pl, cols, r) end) }
@@ -151,14 +154,16 @@ function Low:weight(w)
   return low
 end
 
--- -- Ops -------------------------------------------------------------------------------------------------------------
+-- -- Ops ----------------------------------------------------------------------------------------------------
 
 function Low.refuse(_, op, what)
-  err.throw { code = "unsupported", exit = 6, where = op.src, message = ("op '%s' (%s): no kernel for %s in this version"):format(op.name, op.kind, what) }
+  err.throw { code = "unsupported", exit = 6, where = op.src,
+    message = ("op '%s' (%s): no kernel for %s in this version"):format(op.name, op.kind, what) }
 end
 
 function Low:emit(op, kind, outs, ins, fields)
-  local low = { kind = kind, name = op.name, layer = op.layer, mark = op.mark ~= "" and op.mark or "-", src = op.src, outs = outs, ins = ins,
+  local low = { kind = kind, name = op.name, layer = op.layer, mark = op.mark ~= "" and op.mark or "-",
+    src = op.src, outs = outs, ins = ins,
     ws = {}, imm = {} }
   for k, v in pairs(fields or {}) do low[k] = v end
   self.ops[#self.ops + 1] = low
@@ -185,12 +190,14 @@ function lower.norm(self, op)
   local over = op.attrs.over
   if #over ~= #op.ins[1].dims - 1 then self:refuse(op, "a norm over part of a row") end
   local ins = self:operands(op)
-  self:emit(op, "norm", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) }, imm = { { f = op.attrs.eps } } })
+  self:emit(op, "norm", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) },
+    imm = { { f = op.attrs.eps } } })
 end
 
 function lower.linear(self, op)
   local ins = self:operands(op)
-  self:emit(op, "linear", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) }, imm = { { i = 0 } } })
+  self:emit(op, "linear", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) },
+    imm = { { i = 0 } } })
 end
 
 function lower.bias(self, op)
@@ -199,7 +206,8 @@ function lower.bias(self, op)
     for _, a in ipairs(op.attrs.first_only) do if self.mesh:coord(r, a) > 0 then return 0 end end
     return 1
   end)
-  self:emit(op, "bias", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) }, imm = { { i = on } }, inplace = 1 })
+  self:emit(op, "bias", { self:value(op.outs[1], op.name) }, ins, { ws = { self:weight(op.ws[1]) },
+    imm = { { i = on } }, inplace = 1 })
 end
 
 local function binary(kind, inplace)
@@ -213,7 +221,8 @@ lower.add, lower.silu_mul = binary("add", 1), binary("silu_mul")
 -- Rotary immediates after the head counts: hd rot mode freqs mscale.
 function Low:rotary(name)
   local t = self.config[name]
-  return { i = self.graph.sizes.hd }, { i = t.dim }, { i = t.mode == "interleaved" and 1 or 0 }, { table = name }, { f = t.mscale or 1 }
+  return { i = self.graph.sizes.hd }, { i = t.dim }, { i = t.mode == "interleaved" and 1 or 0 },
+    { table = name }, { f = t.mscale or 1 }
 end
 
 local function heads(self, v)
@@ -226,7 +235,8 @@ function lower.rope(self, op)
   if v.dims[#v.dims] ~= "hd" then self:refuse(op, "rope of a value without 'hd' last") end
   local ins = self:operands(op)
   local hd, rot, mode, freqs, mscale = self:rotary(op.attrs.table)
-  self:emit(op, "rope", { self:value(op.outs[1], op.name) }, ins, { imm = { heads(self, v), hd, rot, mode, freqs, mscale, self:part(v) }, inplace = 1 })
+  self:emit(op, "rope", { self:value(op.outs[1], op.name) }, ins,
+    { imm = { heads(self, v), hd, rot, mode, freqs, mscale, self:part(v) }, inplace = 1 })
 end
 
 -- Keys and values go to the cache of the layer, then queries meet the cache.
@@ -236,7 +246,8 @@ function lower.attend(self, op)
   local ins = self:operands(op)
   local kvh, hd = heads(self, k), self.graph.sizes.hd
   local state = { name = op.name .. ".kv", layer = op.layer, kvh = kvh.i, hd = hd }
-  local write = self:emit(op, "kv_write", {}, { ins[2], ins[3] }, { imm = { kvh, { i = hd }, self:part(v) }, state = state })
+  local write = self:emit(op, "kv_write", {}, { ins[2], ins[3] }, { imm = { kvh, { i = hd }, self:part(v) },
+    state = state })
   write.name = op.name .. ".kv_write"
   local grp = { i = self:each_rank(function(r) return self:count(q.pl, { "grp" }, r) end) }
   self:emit(op, "attend", { self:value(op.outs[1], op.name) }, { ins[1] },
@@ -247,7 +258,8 @@ function lower.rows(self, op)
   local x, ins = op.ins[1], self:operands(op)
   local axes = marks.axes_of(self.mesh, x.pl, "tok")
   for _, a in ipairs(axes) do if self.mesh.kind[a] == "batch" then self:refuse(op, "batch axes") end end
-  self:emit(op, "rows", { self:value(op.outs[1], op.name) }, ins, { imm = { { i = #axes > 0 and 1 or 0 }, self:part(x) } })
+  self:emit(op, "rows", { self:value(op.outs[1], op.name) }, ins,
+    { imm = { { i = #axes > 0 and 1 or 0 }, self:part(x) } })
 end
 
 function lower.sample(self, op)
@@ -259,14 +271,16 @@ function Low:around(v, dim)
   local at
   for i, d in ipairs(v.dims) do if d == dim then at = i end end
   local before, after = tail(v.dims, 2, at - 1), tail(v.dims, at + 1)
-  return { i = self:each_rank(function(r) return self:count(v.pl, before, r) end) }, { i = self:each_rank(function(r) return self:count(v.pl, after, r) end) }
+  return { i = self:each_rank(function(r) return self:count(v.pl, before, r) end) },
+    { i = self:each_rank(function(r) return self:count(v.pl, after, r) end) }
 end
 
 -- outer n inner index of a column dim: `whole` holds more of the dim than `part`; index = where part lies in whole.
 function Low:cut(whole, part, dim)
   local outer, inner = self:around(whole, dim)
   return outer, { i = self:each_rank(function(r) return partition.count(self:ranges(whole.pl, dim, r)) end) }, inner,
-    { index = self:each_rank(function(r) return M.localize(self:ranges(part.pl, dim, r), self:ranges(whole.pl, dim, r)) end) }
+    { index = self:each_rank(function(r) return M.localize(self:ranges(part.pl, dim, r),
+      self:ranges(whole.pl, dim, r)) end) }
 end
 
 local by_rows = { { i = 1 }, { i = 0 }, { i = 1 }, { i = -1 } } -- outer n inner index: the rows themselves are cut
@@ -304,7 +318,8 @@ end
 -- The candidates meet on the first member only, and only the stage's first rank samples.
 function lower.gather(self, op)
   local ins = self:operands(op)
-  self:emit(op, "gather", { self:moved(op, ins) }, ins, { axes = op.attrs.axes, imm = { self:cut(op.outs[1], op.ins[1], op.attrs.dim) } })
+  self:emit(op, "gather", { self:moved(op, ins) }, ins, { axes = op.attrs.axes,
+    imm = { self:cut(op.outs[1], op.ins[1], op.attrs.dim) } })
 end
 
 -- Each rank gives up its cut of `from` and takes one of `dim`: described against the value that is whole on both.
@@ -343,12 +358,14 @@ end
 ---@param tensor fun(weight: string): string  the checkpoint's name of a weight
 ---@return tpl.Lowered
 function M.graph(graph, config, tensor)
-  local self = setmetatable({ graph = graph, mesh = graph.mesh, config = config, tensor = tensor, ops = {}, values = {}, weights = {}, weight_list = {} }, Low)
+  local self = setmetatable({ graph = graph, mesh = graph.mesh, config = config, tensor = tensor, ops = {},
+    values = {}, weights = {}, weight_list = {} }, Low)
   for _, op in ipairs(graph.ops) do
     if not lower[op.kind] then self:refuse(op, "'" .. op.kind .. "'") end
     lower[op.kind](self, op)
   end
-  return { ops = self.ops, weights = self.weight_list, mesh = self.mesh, graph = graph, config = config, values = self.values }
+  return { ops = self.ops, weights = self.weight_list, mesh = self.mesh, graph = graph, config = config,
+    values = self.values }
 end
 
 return M

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Make a plan: from a deployment and a model's headers to typed stages, programs, memory and a report. Nothing is loaded and no
---- thread is started. Equal inputs give equal programs and hashes.
+--- Make a plan: from a deployment and a model's headers to typed stages, programs, memory and a report. Nothing
+--- is loaded and no thread is started. Equal inputs give equal programs and hashes.
 local budget = require "tpl.plan.budget"
 local configs = require "tpl.config"
 local err = require "tpl.err"
@@ -26,12 +26,13 @@ Plan.__index = Plan
 
 local function core() return require("tpl.core") end
 
--- -- Inputs ----------------------------------------------------------------------------------------------------------
+-- -- Inputs -------------------------------------------------------------------------------------------------
 
 local function refuse_later(deploy)
   local where = deploy.origin and deploy.origin.file
   local function no(field, what)
-    err.throw { code = "not_in_version", where = where or field, message = field .. ": " .. what .. " is not in this version" }
+    err.throw { code = "not_in_version", where = where or field,
+      message = field .. ": " .. what .. " is not in this version" }
   end
   if deploy.place ~= "auto" then no("place", "a placement policy") end
   if deploy.replicas and deploy.replicas > 1 then no("replicas", "more than one replica") end
@@ -50,7 +51,8 @@ end
 
 local torch_types = { bfloat16 = "bf16", float16 = "f16", float32 = "f32" }
 
--- Layouts and model definitions lie beside deploy.lua. A model's own folder never gives code, unless a deploy.lua was written there.
+-- Layouts and model definitions lie beside deploy.lua. A model's own folder never gives code, unless a
+-- deploy.lua was written there.
 local function where_to_look(deploy, open)
   local origin = deploy.origin or {}
   return { dir = origin.dir, model_folder = not origin.file and open.path == open.dir and open.dir or nil }
@@ -72,7 +74,8 @@ local function dtype_of(open, model, config)
   end
 end
 
-local blocks = { f32 = { 1, 4 }, f16 = { 1, 2 }, bf16 = { 1, 2 }, q4_0 = { 32, 18 }, q4_1 = { 32, 20 }, q5_0 = { 32, 22 }, q5_1 = { 32, 24 },
+local blocks = { f32 = { 1, 4 }, f16 = { 1, 2 }, bf16 = { 1, 2 }, q4_0 = { 32, 18 }, q4_1 = { 32, 20 },
+  q5_0 = { 32, 22 }, q5_1 = { 32, 24 },
   q8_0 = { 32, 34 }, q4_k = { 256, 144 }, q5_k = { 256, 176 }, q6_k = { 256, 210 } }
 
 local function type_bytes(dtype, n)
@@ -124,7 +127,7 @@ local function layer_costs(trace, dtype)
   return cost, head
 end
 
--- -- Stages ----------------------------------------------------------------------------------------------------------
+-- -- Stages -------------------------------------------------------------------------------------------------
 
 local function lcm_of_divs(lowered, sym)
   local n = 1
@@ -139,10 +142,11 @@ end
 local function round_up(n, unit) return math.ceil(n / unit) * unit end
 
 local function build_stage(self, spec, i)
-  local graph = typing.build { model = self.model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout, shares = spec.shares,
-    first = spec.first, last = spec.last, dtype = self.dtype, where = self.deploy.origin and self.deploy.origin.file, stage = i - 1,
-    find = self.where_to_look }
-  local lowered = lower.graph(graph, self.config, function(name) return self.model:tensor(self.config.names, name) end)
+  local origin, model, names = self.deploy.origin, self.model, self.config.names
+  local graph = typing.build { model = model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout,
+    shares = spec.shares, first = spec.first, last = spec.last, dtype = self.dtype, stage = i - 1,
+    where = origin and origin.file, find = self.where_to_look }
+  local lowered = lower.graph(graph, self.config, function(name) return model:tensor(names, name) end)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
   if self.deploy.act == "auto" then lowered.ops = fuse.quantise(lowered.ops, core().kernels.wants_q8) end
   return graph, lowered
@@ -158,7 +162,8 @@ local function plan_stages(self, specs)
   self.stages, self.lowered = {}, {}
   for i, spec in ipairs(specs) do
     local graph, lowered = build_stage(self, spec, i)
-    self.stages[i] = { i = i - 1, first = spec.first, last = spec.last, graph = graph, lowered = lowered, mesh = graph.mesh, file = graph.file, layout = spec.layout }
+    self.stages[i] = { i = i - 1, first = spec.first, last = spec.last, graph = graph, lowered = lowered,
+      mesh = graph.mesh, file = graph.file, layout = spec.layout }
     self.lowered[i] = lowered
   end
   self.caps = step_caps(self, self.lowered)
@@ -166,18 +171,21 @@ local function plan_stages(self, specs)
   for _, s in ipairs(self.stages) do
     s.first_rank = self.n_ranks
     s.memory = memory.plan(s.lowered.ops, self.caps)
-    s.program = programs.text(s.lowered, { stage = s.i, first_rank = s.first_rank, caps = self.caps, memory = s.memory, kinds = "decode,mixed" })
+    s.program = programs.text(s.lowered, { stage = s.i, first_rank = s.first_rank, caps = self.caps,
+      memory = s.memory, kinds = "decode,mixed" })
     s.hash = core().hash.sha256(s.program)
     self.n_ranks = self.n_ranks + s.mesh.n
   end
 end
 
--- -- Memory ----------------------------------------------------------------------------------------------------------
+-- -- Memory -------------------------------------------------------------------------------------------------
 
 local function rank_bytes(self, s, r)
   local weights, file = budget.weight_bytes(s.lowered, r, core().kernels.pack_bytes, type_bytes)
-  return { rank = s.first_rank + r - 1, local_rank = r - 1, stage = s, weights = weights, read = file, arena = budget.arena_bytes(s.lowered, s.memory, self.caps, r),
-    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, self.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0, other = budget.OTHER }
+  return { rank = s.first_rank + r - 1, local_rank = r - 1, stage = s, weights = weights, read = file,
+    arena = budget.arena_bytes(s.lowered, s.memory, self.caps, r),
+    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, self.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,
+      other = budget.OTHER }
 end
 
 -- Bytes of a stage channel: a ring of slots of one step's activations for every rank of the next stage.
@@ -192,7 +200,8 @@ end
 
 local function slot_caps(self)
   local c = self.caps
-  return { tok = c.tok, seq = c.seq, out = c.out, vocab = c.vocab, top = MOST_TOP, logit_rows = c.out, pages = self.kv.pages + c.seq,
+  return { tok = c.tok, seq = c.seq, out = c.out, vocab = c.vocab, top = MOST_TOP, logit_rows = c.out,
+    pages = self.kv.pages + c.seq,
     pool = self.kv.pages * self.kv.page + c.seq * POOL_PER_SEQUENCE }
 end
 
@@ -212,7 +221,8 @@ local function plan_memory(self)
   end
   add_cuts(self)
   local available = self.options.available_bytes or core().sys.mem_available()
-  self.kv.tokens, self.kv.pages = budget.kv({ tokens = d.kv.tokens, page = d.kv.page, context = context, concurrency = d.want.concurrency }, fixed, per_token, available)
+  self.kv.tokens, self.kv.pages = budget.kv({ tokens = d.kv.tokens, page = d.kv.page, context = context,
+    concurrency = d.want.concurrency }, fixed, per_token, available)
   self.ranks[1].io = core().engine.step_bytes(slot_caps(self)) * (#self.stages + 1)
   self.available = available
   for _, b in ipairs(self.ranks) do
@@ -226,15 +236,17 @@ local function check_require(self)
   local want = self.deploy.require
   for _, field in ipairs { "link", "same_numa", "itl_ms" } do
     if want[field] ~= nil then
-      err.throw { code = "require", exit = 4, where = "require." .. field, message = "cannot be known in this version" }
+      err.throw { code = "require", exit = 4, where = "require." .. field,
+        message = "cannot be known in this version" }
     end
   end
   if want.kv_tokens and self.kv.tokens < want.kv_tokens then
-    err.throw { code = "require", exit = 4, where = "require.kv_tokens", message = ("the KV cache has %d tokens, %d are required"):format(self.kv.tokens, want.kv_tokens) }
+    err.throw { code = "require", exit = 4, where = "require.kv_tokens",
+      message = ("the KV cache has %d tokens, %d are required"):format(self.kv.tokens, want.kv_tokens) }
   end
 end
 
--- -- Threads ---------------------------------------------------------------------------------------------------------
+-- -- Threads ------------------------------------------------------------------------------------------------
 
 local function plan_threads(self)
   local cpus = self.options.cpus or core().sys.cpus()
@@ -243,7 +255,7 @@ local function plan_threads(self)
   self.is_pinned = self.threads * self.n_ranks <= cpus
 end
 
--- -- The plan --------------------------------------------------------------------------------------------------------
+-- -- The plan -----------------------------------------------------------------------------------------------
 
 local function plan_hash(self)
   local parts = { "tpl-plan 1", self.deploy.act, self.kv.dtype, self.kv.page, self.kv.pages, self.threads }
@@ -257,8 +269,10 @@ local function make(deploy, options)
   local open = open_model(deploy)
   local look = where_to_look(deploy, open)
   local model, model_file = models.load(open.config.arch, look)
-  local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint,
-    model = model, model_file = model_file, where_to_look = look, tokenizer_path = open.tokenizer, warnings = open.warnings }, Plan)
+  local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config,
+    checkpoint = open.checkpoint,
+    model = model, model_file = model_file, where_to_look = look, tokenizer_path = open.tokenizer,
+      warnings = open.warnings }, Plan)
   self.dtype = dtype_of(open, model, self.config)
   local trace = typing.trace(model, self.config)
   check_types(trace, self.dtype, open.path)
@@ -288,7 +302,8 @@ end
 function Plan:explain()
   local explain, out = require "tpl.plan.explain", {}
   for _, s in ipairs(self.stages) do
-    if #self.stages > 1 then out[#out + 1] = ("stage %d: layers %d to %d, mesh %s"):format(s.i, s.first, s.last, tostring(s.mesh)) end
+    if #self.stages > 1 then out[#out + 1] = ("stage %d: layers %d to %d, mesh %s"):format(s.i, s.first, s.last,
+      tostring(s.mesh)) end
     for _, line in ipairs(explain.lines(s.graph)) do out[#out + 1] = line end
   end
   return out

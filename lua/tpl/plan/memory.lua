@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Place the activations of a stage: live ranges over the op list, values that take over another's place, and offsets in one arena at
---- the largest bucket, the same on all ranks. Also decides where the threads of a team must meet: before an op that touches memory
---- that another op since the last barrier wrote, or writes what one read. Pure.
+--- Place the activations of a stage: live ranges over the op list, values that take over another's place, and
+--- offsets in one arena at the largest bucket, the same on all ranks. Also decides where the threads of a team
+--- must meet: before an op that touches memory that another op since the last barrier wrote, or writes what one
+--- read. Pure.
 local M = {}
 
 local ALIGN = 64
@@ -45,7 +46,8 @@ local function places(ops, caps)
   return list, of
 end
 
--- Greedy by size: each place goes to the lowest offset that is free during its life (as TFLite's and TVM's planners do).
+-- Greedy by size: each place goes to the lowest offset that is free during its life (as TFLite's and TVM's
+-- planners do).
 local function assign(list)
   local order, placed, arena = {}, {}, 0
   for i, p in ipairs(list) do order[i] = p end

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Write the static program of a stage as text, in the format of core/exec/program.h. The text is what is hashed, printed by `plan --text`,
---- handed to C and compared in reviews; equal plans give equal bytes.
+--- Write the static program of a stage as text, in the format of core/exec/program.h. The text is what is
+--- hashed, printed by `plan --text`, handed to C and compared in reviews; equal plans give equal bytes.
 local M = {}
 
 local VERSION = 1
@@ -79,13 +79,15 @@ end
 
 function Writer:value(v)
   return intern(self, "values", v, function(id)
-    return ("value %d %s %s %s/%d %s @%d"):format(id, v.name, v.act, v.sym, v.div, self:number(v.cols), self.memory.offset[v])
+    return ("value %d %s %s %s/%d %s @%d"):format(id, v.name, v.act, v.sym, v.div, self:number(v.cols),
+      self.memory.offset[v])
   end)
 end
 
 function Writer:weight(w)
   return intern(self, "weights", w, function(id)
-    return ("weight %d %s %s %s %s %d %d %s %s"):format(id, w.name, w.kind, w.tensor, w.dtype, w.rows, w.cols, self:index(w.row_index),
+    return ("weight %d %s %s %s %s %d %d %s %s"):format(id, w.name, w.kind, w.tensor, w.dtype, w.rows, w.cols,
+      self:index(w.row_index),
       self:index(w.col_index))
   end)
 end
@@ -151,12 +153,15 @@ end
 ---@param spec tpl.ProgramSpec
 ---@return string
 function M.text(lowered, spec)
-  local self = setmetatable({ mesh = lowered.mesh, n = lowered.mesh.n, config = lowered.config, memory = spec.memory, first_rank = spec.first_rank,
-    consts = set(), indices = set(), tables = set(), groups = set(), values = set(), weights = set(), states = set(), cseq = {} }, Writer)
+  local self = setmetatable({ mesh = lowered.mesh, n = lowered.mesh.n, config = lowered.config,
+    memory = spec.memory, first_rank = spec.first_rank,
+    consts = set(), indices = set(), tables = set(), groups = set(), values = set(), weights = set(),
+      states = set(), cseq = {} }, Writer)
   local ops, out = {}, {}
   for i, op in ipairs(lowered.ops) do ops[i] = self:op(op) end
   local c = spec.caps
-  out[1] = ("tpl-program %d\nstage %d %s\nranks %d %d"):format(VERSION, spec.stage, spec.kinds, spec.first_rank, self.n)
+  out[1] = ("tpl-program %d\nstage %d %s\nranks %d %d"):format(VERSION, spec.stage, spec.kinds, spec.first_rank,
+    self.n)
   out[2] = ("caps tok %d seq %d out %d vocab %d\narena %d"):format(c.tok, c.seq, c.out, c.vocab, spec.memory.arena)
   for _, kind in ipairs { "tables", "indices", "consts", "groups", "values", "weights", "states" } do
     for _, line in ipairs(self[kind].lines) do out[#out + 1] = line end

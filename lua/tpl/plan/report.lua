@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Say what a plan is, in the fields of `tpl plan` (interface.md section 4). What is not known, or comes with a later issue, is null or [].
+--- Say what a plan is, in the fields of `tpl plan` (interface.md section 4). What is not known, or comes with a
+--- later issue, is null or [].
 local json = require "tpl.json"
 local marks = require "tpl.plan.marks"
 
@@ -47,7 +48,8 @@ local function stage(s)
   for i, a in ipairs(s.mesh.axes) do axes[i] = { name = a, size = s.mesh.size[a], kind = or_null(s.mesh.kind[a]) } end
   local list = array {}
   for i, kind in ipairs { "decode", "mixed" } do list[i] = { kind = kind, ops = #s.lowered.ops, hash = s.hash } end
-  return { i = s.i, layers = array { s.first, s.last }, axes = axes, ranks = numbers(s.first_rank, s.mesh.n), programs = list,
+  return { i = s.i, layers = array { s.first, s.last }, axes = axes, ranks = numbers(s.first_rank, s.mesh.n),
+    programs = list,
     layout = s.file or (type(s.layout) == "string" and s.layout) or null }
 end
 
@@ -59,7 +61,8 @@ local function shards(s, r)
       if p.k == "S" and not out[p.dim] then
         local axes = marks.axes_of(s.mesh, w.pl, p.dim)
         local ranges = array {}
-        for i, g in ipairs(s.graph.parts(p.dim, axes)[s.mesh:index(r, axes) + 1]) do ranges[i] = array { g[1], g[2] } end
+        for i, g in ipairs(s.graph.parts(p.dim, axes)[s.mesh:index(r, axes) + 1]) do ranges[i] = array { g[1],
+          g[2] } end
         out[p.dim] = ranges
       end
     end
@@ -71,8 +74,10 @@ local function rank(plan, b)
   local s, r, coord = b.stage, b.local_rank, {}
   for _, a in ipairs(s.mesh.axes) do coord[a] = s.mesh:coord(r, a) end
   local cpus = numbers(plan.is_pinned and b.rank * plan.threads or 0, plan.is_pinned and plan.threads or plan.cpus)
-  return { rank = b.rank, stage = s.i, replica = 0, coord = coord, uid = "cpu" .. b.rank, cpus = cpus, numa = null, shards = shards(s, r),
-    bytes = { weights = b.weights, arena = b.arena, comm = b.comm, kv = b.kv, io = b.io, other = b.other, total = b.total, capacity = or_null(b.capacity), stranded = 0 },
+  return { rank = b.rank, stage = s.i, replica = 0, coord = coord, uid = "cpu" .. b.rank, cpus = cpus,
+    numa = null, shards = shards(s, r),
+    bytes = { weights = b.weights, arena = b.arena, comm = b.comm, kv = b.kv, io = b.io, other = b.other,
+      total = b.total, capacity = or_null(b.capacity), stranded = 0 },
     read_bytes = b.read, kv_tokens = plan.kv.tokens }
 end
 
@@ -86,9 +91,11 @@ end
 
 local function kv(plan)
   local domains, groups = array {}, array {}
-  for i, s in ipairs(plan.stages) do domains[i] = { stage = s.i, ranks = numbers(s.first_rank, s.mesh.n), pages = plan.kv.pages } end
+  for i, s in ipairs(plan.stages) do domains[i] = { stage = s.i, ranks = numbers(s.first_rank, s.mesh.n),
+    pages = plan.kv.pages } end
   groups[1] = { name = "full", kind = "paged" }
-  return { tokens = plan.kv.tokens, page = plan.kv.page, dtype = plan.kv.dtype, groups = groups, domains = domains, max_len = plan.context,
+  return { tokens = plan.kv.tokens, page = plan.kv.page, dtype = plan.kv.dtype, groups = groups,
+    domains = domains, max_len = plan.context,
     max_concurrency = plan.kv.tokens / plan.context, limiting_rank = limiting_rank(plan) }
 end
 
@@ -109,8 +116,10 @@ local function collectives(plan)
           local members = array {}
           for i, r in ipairs(g) do members[i] = s.first_rank + r end
           local decode, cols = payload(op, 1)
-          out[#out + 1] = { i = #out, kind = op.kind, stage = s.i, axes = array { unpack(op.axes) }, group = members, mark = op.mark, op = op.name, dtype = "f32",
-            count = cols, bytes = { decode = decode, prefill = (payload(op, 512)) }, us = { decode = null, prefill = null } }
+          out[#out + 1] = { i = #out, kind = op.kind, stage = s.i, axes = array { unpack(op.axes) },
+            group = members, mark = op.mark, op = op.name, dtype = "f32",
+            count = cols, bytes = { decode = decode, prefill = (payload(op, 512)) },
+              us = { decode = null, prefill = null } }
         end
       end
     end
@@ -133,10 +142,13 @@ function M.make(plan)
   for i, s in ipairs(plan.stages) do stages[i], hashes[i] = stage(s), s.hash end
   for i, b in ipairs(plan.ranks) do ranks[i] = rank(plan, b) end
   local program_hash = #hashes == 1 and hashes[1] or require("tpl.core").hash.sha256(table.concat(hashes, "\n"))
-  return { plan_hash = plan.hash, program_hash = program_hash, model = model(plan), stages = stages, ranks = ranks, kv = kv(plan), collectives = collectives(plan),
-    cost = null, choice = { policy = "auto", where = "built-in", reasons = array { ("%d CPU rank%s with %d thread%s each"):format(plan.n_ranks, plan.n_ranks > 1 and "s" or "",
+  return { plan_hash = plan.hash, program_hash = program_hash, model = model(plan), stages = stages,
+    ranks = ranks, kv = kv(plan), collectives = collectives(plan),
+    cost = null, choice = { policy = "auto", where = "built-in",
+      reasons = array { ("%d CPU rank%s with %d thread%s each"):format(plan.n_ranks, plan.n_ranks > 1 and "s" or "",
       plan.threads, plan.threads > 1 and "s" or "") }, excluded = array {}, alternatives = array {} },
-    env = array {}, fits = true, moves = array {}, replicas = array {}, degrees = degrees(plan), emit = null, why_not = null, act = plan.deploy.act, threads = plan.threads }
+    env = array {}, fits = true, moves = array {}, replicas = array {}, degrees = degrees(plan), emit = null,
+      why_not = null, act = plan.deploy.act, threads = plan.threads }
 end
 
 return M

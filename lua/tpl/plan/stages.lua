@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Decide which layers form which stage, with which mesh and layout: from the list a deployment gives, or by cutting the layers into pp
---- stages of nearly equal cost. Cost is bytes of weights read per token, the head counted with the last stage. Pure but for the list function.
+--- Decide which layers form which stage, with which mesh and layout: from the list a deployment gives, or by
+--- cutting the layers into pp stages of nearly equal cost. Cost is bytes of weights read per token, the head
+--- counted with the last stage. Pure but for the list function.
 local err = require "tpl.err"
 local mesh_of = require "tpl.plan.mesh"
 
@@ -13,8 +14,9 @@ local M = {}
 ---@field layout any
 ---@field shares table?
 
---- Cut n layers with these costs into `parts` runs so that the most costly run is as cheap as possible (dynamic programming over prefix
---- sums; ties give the earlier stages more layers). head: cost added to the last run, tail of the model.
+--- Cut n layers with these costs into `parts` runs so that the most costly run is as cheap as possible (dynamic
+--- programming over prefix sums; ties give the earlier stages more layers). head: cost added to the last run,
+--- tail of the model.
 ---@param cost number[]   1-based, one per layer
 ---@param parts integer
 ---@param head number
@@ -62,10 +64,12 @@ end
 local function from_list(list, deploy, n_layer, where)
   local out = {}
   for i, s in ipairs(list) do
-    if s.devices then err.throw { code = "not_in_version", where = where, message = "stages: devices are not in this version, ranks run on the CPU" } end
+    if s.devices then err.throw { code = "not_in_version", where = where,
+      message = "stages: devices are not in this version, ranks run on the CPU" } end
     local layers = s.layers
     if layers == nil or layers == "all" then layers = { 0, n_layer - 1 } end
-    out[i] = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout or deploy.layout, shares = s.shares or deploy.shares }
+    out[i] = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout
+      or deploy.layout, shares = s.shares or deploy.shares }
   end
   check_cover(out, n_layer, where)
   return out
@@ -89,7 +93,8 @@ function M.resolve(deploy, ctx)
     if e then err.throw(e) end
     local checked, message, field = require("tpl.deploy").stages(list)
     if not checked then
-      err.throw { code = "script", where = where, message = ("stages: %s %s"):format(field and field .. " of what the function returned" or "the result", message) }
+      err.throw { code = "script", where = where, message = ("stages: %s %s"):format(field and field
+        .. " of what the function returned" or "the result", message) }
     end
     given = checked
   end
