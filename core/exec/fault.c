@@ -32,13 +32,19 @@ static bool named(const tpl_rank *r, int i, tpl_fault_kind kind)
     return false;
 }
 
-void tpl_rank_plant(tpl_rank *r)
+tpl_status tpl_rank_plant(tpl_rank *r, tpl_err *err)
 {
-    tpl_fault_kind kind = r->engine->desc.fault.kind;
-    if (kind == TPL_FAULT_NONE) return;
-    for (int i = 0; i < r->prog->n_ops; i++)
-        if (acts_on(kind, r->prog->ops[i].kind) && named(r, i, kind)) r->faults[i] = (uint8_t)kind;
-    if (kind == TPL_FAULT_STALE_POSITION) r->stale = calloc(1, tpl_step_bytes(&r->engine->desc.caps));
+    const tpl_fault *f = &r->engine->desc.fault;
+    const tpl_program *p = r->prog;
+    for (int i = 0; f->kind != TPL_FAULT_NONE && i < p->n_ops; i++) {
+        if (!acts_on(f->kind, p->ops[i].kind) || !named(r, i, f->kind)) continue;
+        r->faults[i] = (uint8_t)f->kind;
+        r->n_planted++;
+    }
+    for (int i = 0; i < p->n_weights; i++) r->n_planted += tpl_weights_is_swapped(p, r->local, &p->weights[i], f);
+    if (f->kind != TPL_FAULT_STALE_POSITION || !r->n_planted) return TPL_OK;
+    r->stale = calloc(1, tpl_step_bytes(&r->engine->desc.caps));
+    return r->stale ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "TPL_FAULT", "out of memory");
 }
 
 static void stall(const tpl_rank *r)
@@ -54,7 +60,7 @@ const tpl_step *tpl_fault_before(tpl_rank *r, int op, int ith, const tpl_step *s
         stall(r);
         return NULL;
     }
-    if (r->faults[op] != TPL_FAULT_STALE_POSITION || !r->stale) return step;
+    if (r->faults[op] != TPL_FAULT_STALE_POSITION) return step;
     if (!tpl_team_barrier(r->team, ith)) return NULL;
     if (!ith) { /* every position but 0 is one behind, as if the step had not advanced */
         memcpy(r->stale, step, tpl_step_bytes(&step->cap));

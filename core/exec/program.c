@@ -37,6 +37,8 @@ typedef struct reader {
     tpl_err *err;
 } reader;
 
+enum { N_HEAD = 5 }; /* lines: version, stage, ranks, caps, arena */
+
 static tpl_status bad(reader *r, const char *what)
 {
     char where[32];
@@ -117,6 +119,11 @@ static bool word_num(reader *r, tpl_num *out)
     return next_word(r) && read_num(r, r->word, r->word + r->len, out);
 }
 
+static bool word_whole(reader *r, tpl_num *out)
+{
+    return word_num(r, out) && !out->is_float;
+}
+
 /* -- Lines ------------------------------------------------------------------------------------------------------------- */
 
 static bool word_id(reader *r, int32_t want)
@@ -149,7 +156,7 @@ static tpl_status read_index(reader *r)
     tpl_index *x = &p->indices[p->n_indices];
     if (!word_id(r, p->n_indices) || !next_word(r)) return bad(r, "bad index");
     const char *s = r->word, *end = r->word + r->len;
-    int n = *s == '-' ? 0 : 1;
+    int n = is_word(r, "-") ? 0 : 1;
     for (const char *q = s; q < end; q++) n += *q == ',';
     tpl_range *ranges = take(p, (size_t)n, sizeof *ranges);
     if (!ranges) return tpl_fail(r->err, TPL_ERR_MEM, 0, "program", "out of memory");
@@ -162,7 +169,7 @@ static tpl_status read_index(reader *r)
             sum > INT64_MAX || ranges[i].first > INT64_MAX - ranges[i].count)
             return bad(r, "bad range");
         x->total = (int64_t)sum;
-        if (i + 1 < n && *s++ != ',') return bad(r, "bad range");
+        if (i + 1 < n ? s == end || *s++ != ',' : s != end) return bad(r, "bad range");
     }
     x->n = n;
     x->ranges = ranges;
@@ -206,7 +213,7 @@ static tpl_status read_group(reader *r)
             if (s == end || *s == ';') break;
             if (*s++ != ',') return bad(r, "bad group");
         }
-        if (i + 1 < n && *s++ != ';') return bad(r, "bad group");
+        if (i + 1 < n && (s == end || *s++ != ';')) return bad(r, "bad group");
     }
     p->n_groups++;
     return TPL_OK;
@@ -225,7 +232,7 @@ static tpl_status read_value(reader *r)
     else if (memcmp(r->word, "tok", 3)) return bad(r, "unknown symbol");
     if (read_int(r->word + 4, r->word + r->len, &n) != r->word + r->len || n < 1 || n > 4096) return bad(r, "bad divisor");
     v->div = (uint32_t)n;
-    if (!word_num(r, &v->cols) || !next_word(r) || *r->word != '@') return bad(r, "bad value");
+    if (!word_whole(r, &v->cols) || !next_word(r) || *r->word != '@') return bad(r, "bad value");
     if (read_int(r->word + 1, r->word + r->len, &n) != r->word + r->len || n < 0 || n % 64) return bad(r, "bad offset");
     v->offset = (uint64_t)n;
     p->n_values++;
@@ -246,7 +253,7 @@ static tpl_status read_weight(reader *r)
     if (dtype < 0) return bad(r, "unknown dtype");
     w->dtype = (tpl_dtype)dtype;
     if (!word_count(r, INT64_MAX, &w->rows) || !word_count(r, INT64_MAX, &w->cols)) return bad(r, "bad weight shape");
-    if (!word_num(r, &w->row_index) || !word_num(r, &w->col_index)) return bad(r, "bad weight index");
+    if (!word_whole(r, &w->row_index) || !word_whole(r, &w->col_index)) return bad(r, "bad weight index");
     p->n_weights++;
     return TPL_OK;
 }
@@ -256,8 +263,8 @@ static tpl_status read_state(reader *r)
     tpl_program *p = r->p;
     tpl_prog_state *s = &p->states[p->n_states];
     int64_t layer;
-    if (!word_id(r, p->n_states) || !next_word(r) || !(s->name = copy_word(r)) || !word_count(r, 65535, &layer) || !word_num(r, &s->kvh) ||
-        !word_num(r, &s->hd))
+    if (!word_id(r, p->n_states) || !next_word(r) || !(s->name = copy_word(r)) || !word_count(r, 65535, &layer) || !word_whole(r, &s->kvh) ||
+        !word_whole(r, &s->hd))
         return bad(r, "bad state");
     s->layer = (int32_t)layer;
     p->n_states++;
@@ -271,7 +278,7 @@ static bool read_ids(const char *s, const char *end, int most, int cap, int32_t 
         int64_t v;
         if (*n == cap || !(s = read_int(s, end, &v)) || v < 0 || v >= most) return false;
         out[(*n)++] = (int32_t)v;
-        if (s < end && *s++ != ',') return false;
+        if (s < end && (*s++ != ',' || s == end)) return false;
     }
     return *n > 0;
 }
@@ -318,11 +325,22 @@ static bool read_key(reader *r, tpl_prog_op *op)
     return false;
 }
 
-static int n_named_imms(const char *imm)
+/* Counts and types against the op list: as many immediates as it names, whole numbers where it wants them. */
+static tpl_status check_op(reader *r, const tpl_prog_op *op)
 {
+    const tpl_op_info *info = &tpl_op_infos[op->kind];
     int n = 0;
-    for (; *imm; imm++) n += *imm == ':';
-    return n;
+    if (op->n_out > info->n_out || op->n_in > info->n_in || op->n_w > info->n_w) return bad(r, "too many operands");
+    if ((info->flags & TPL_OP_XFER) && (op->n_out < info->n_out || op->n_in < info->n_in)) return bad(r, "a transfer needs its value");
+    for (const char *imm = info->imm; *imm; imm++) {
+        if (*imm != ':') continue;
+        if (n < op->n_imm && imm[1] == 'i' && op->imm[n].is_float) return bad(r, "an immediate is not a whole number");
+        n++;
+    }
+    if (op->n_imm != n) return bad(r, "wrong number of immediates");
+    if ((info->flags & TPL_OP_STATE) && op->state < 0) return bad(r, "op needs a state");
+    if ((info->flags & TPL_OP_COLL) && (op->group < 0 || op->cseq < 0)) return bad(r, "collective needs group and cseq");
+    return TPL_OK;
 }
 
 static tpl_status read_op(reader *r)
@@ -337,7 +355,7 @@ static tpl_status read_op(reader *r)
     int k = tpl_op_find(kind);
     if (k < 0) return bad(r, "unknown op");
     op->kind = (tpl_op_kind)k;
-    if (!word_int(r, &layer) || !next_word(r) || !(op->mark = copy_word(r)) || !next_word(r)) return bad(r, "bad op");
+    if (!word_int(r, &layer) || layer < -1 || layer > 65535 || !next_word(r) || !(op->mark = copy_word(r)) || !next_word(r)) return bad(r, "bad op");
     op->layer = (int32_t)layer;
     for (size_t i = 0; i < r->len; i++) {
         if (r->word[i] == 'b') op->flags |= TPL_OPF_BARRIER;
@@ -346,11 +364,7 @@ static tpl_status read_op(reader *r)
     }
     while (next_word(r))
         if (!read_key(r, op)) return bad(r, "bad op field");
-    const tpl_op_info *info = &tpl_op_infos[k];
-    if (op->n_out > info->n_out || op->n_in > info->n_in || op->n_w > info->n_w) return bad(r, "too many operands");
-    if (op->n_imm != n_named_imms(info->imm)) return bad(r, "wrong number of immediates");
-    if ((info->flags & TPL_OP_STATE) && op->state < 0) return bad(r, "op needs a state");
-    if ((info->flags & TPL_OP_COLL) && (op->group < 0 || op->cseq < 0)) return bad(r, "collective needs group and cseq");
+    TPL_TRY(check_op(r, op));
     p->n_ops++;
     return TPL_OK;
 }
@@ -367,11 +381,16 @@ static tpl_status read_caps(reader *r)
     return TPL_OK;
 }
 
+/* Lines of the head come first and once: what follows is sized by them. */
 static tpl_status read_head(reader *r, bool *handled)
 {
+    static const char *const names[] = { "tpl-program", "stage", "ranks", "caps", "arena" };
     tpl_program *p = r->p;
     int64_t a, b;
-    *handled = true;
+    int at = 0;
+    while (at < N_HEAD && !is_word(r, names[at])) at++;
+    *handled = at < N_HEAD;
+    if (*handled && r->line != at + 1) return bad(r, "the lines of the head are not in order");
     if (is_word(r, "tpl-program")) return word_int(r, &a) && a == TPL_PROGRAM_VERSION ? TPL_OK : bad(r, "unknown program version");
     if (is_word(r, "stage")) {
         if (!word_count(r, 4096, &a) || !next_word(r) || !(p->kinds = copy_word(r))) return bad(r, "bad stage");
@@ -388,9 +407,7 @@ static tpl_status read_head(reader *r, bool *handled)
     if (is_word(r, "arena")) {
         if (!word_count(r, INT64_MAX, &a)) return bad(r, "bad arena");
         p->arena_bytes = (uint64_t)a;
-        return TPL_OK;
     }
-    *handled = false;
     return TPL_OK;
 }
 
@@ -399,7 +416,7 @@ static tpl_status read_line(reader *r)
     bool handled;
     TPL_TRY(read_head(r, &handled));
     if (handled) return TPL_OK;
-    if (!r->p->n_ranks) return bad(r, "the head of the program is missing");
+    if (r->line <= N_HEAD) return bad(r, "the head of the program is missing");
     if (is_word(r, "table")) return read_table(r);
     if (is_word(r, "index")) return read_index(r);
     if (is_word(r, "k")) return read_const(r);
@@ -505,7 +522,7 @@ void tpl_program_free(tpl_program *p)
 
 /* -- Printing ---------------------------------------------------------------------------------------------------------- */
 
-/* Shortest exact form, always readable as a float. */
+/* 17 digits are exact (C11 5.2.4.2.2, DBL_DECIMAL_DIG); always readable as a float. */
 static void put_float(FILE *f, double x)
 {
     char buf[40];
@@ -608,6 +625,8 @@ char *tpl_program_print(const tpl_program *p)
         fputc('\n', f);
     }
     put_ops(f, p);
-    fclose(f);
-    return text;
+    bool failed = ferror(f);
+    if (!fclose(f) && !failed) return text;
+    free(text);
+    return NULL;
 }

@@ -84,8 +84,7 @@ tpl_status tpl_rank_init(tpl_rank *r, tpl_err *err)
     TPL_TRY(kv_layout(r, &r->kv_bytes, err));
     r->scratch_bytes = (r->engine->backend->scratch_bytes + 4095) & ~(size_t)4095;
     TPL_TRY(map(&r->scratch, r->scratch_bytes * (size_t)r->nth, "scratch", r->rank, err));
-    tpl_rank_plant(r);
-    return TPL_OK;
+    return tpl_rank_plant(r, err);
 }
 
 void tpl_rank_free(tpl_rank *r)
@@ -176,6 +175,18 @@ static tpl_status member_lists(tpl_rank *r, int i, tpl_num n, int at, const tpl_
     return TPL_OK;
 }
 
+/* With the fewest rows a step can have: what divides these divides all. */
+static tpl_status check_coll(tpl_rank *r, int i, tpl_err *err)
+{
+    const tpl_bound *op = &r->ops[i];
+    const tpl_group *g = r->groups[r->prog->ops[i].group];
+    const tpl_step least = { .pad_tok = (int32_t)r->engine->pad_tok, .pad_out = (int32_t)r->engine->pad_out };
+    tpl_coll c = r->colls[i];
+    int64_t in = tpl_view_rows(&op->in[0], &least), out = tpl_view_rows(&op->out[0], &least);
+    c.rows = in > out ? in : out;
+    return tpl_coll_check(&c, tpl_group_size(g), tpl_group_index(g), err);
+}
+
 static tpl_status bind_coll(tpl_rank *r, int i, tpl_err *err)
 {
     static const tpl_coll_kind kinds[] = { TPL_COLL_ALL_REDUCE, TPL_COLL_REDUCE_SCATTER, TPL_COLL_ALL_GATHER, TPL_COLL_ALL_TO_ALL, TPL_COLL_GATHER };
@@ -196,7 +207,7 @@ static tpl_status bind_coll(tpl_rank *r, int i, tpl_err *err)
         c->to.outer = op->imm[4].i, c->to.n = op->imm[5].i, c->to.inner = op->imm[6].i;
         TPL_TRY(member_lists(r, i, d->imm[7], 1, &c->to.index, err));
     }
-    return TPL_OK;
+    return check_coll(r, i, err);
 }
 
 static tpl_status bind_op(tpl_rank *r, int i, tpl_err *err)

@@ -32,12 +32,13 @@ typedef struct tpl_rank {
     tpl_group **groups;            /* [n_groups]: this rank's end */
     const tpl_index ***lists;      /* [n_ops]: members' index lists of collectives */
     uint8_t *faults;               /* [n_ops] tpl_fault_kind planted here */
+    int n_planted;                 /* ops and weights with a fault */
     tpl_step *stale;               /* room for a step with changed positions (stale_position) */
     tpl_load_job job;
     /* the black box, written by the leader, read by the watchdog */
     _Alignas(64) _Atomic int32_t at_op;   /* index, or TPL_RANK_IDLE */
     _Atomic uint32_t beats;               /* ops started */
-    _Alignas(64) _Atomic uint32_t done;   /* steps finished */
+    _Alignas(64) _Atomic uint32_t done;   /* steps finished, modulo 2^32 */
 } tpl_rank;
 
 typedef struct tpl_rank_thread {
@@ -54,7 +55,7 @@ void tpl_rank_free(tpl_rank *r);
 void tpl_rank_main(void *arg);
 
 /* -- Planted faults (fault.c) ---- */
-void tpl_rank_plant(tpl_rank *r);
+tpl_status tpl_rank_plant(tpl_rank *r, tpl_err *err);
 /* Acts before an op: waits for the abort (stall), or swaps in a step with stale positions. */
 const tpl_step *tpl_fault_before(tpl_rank *r, int op, int ith, const tpl_step *step);
 /* Acts after an op: undoes a reduction, or turns the heads. False when aborted. */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "kernels/pack.h"
 
+enum { MAX_SWAPPED = 64 }; /* ranges of a shard that a planted fault may swap */
 enum { READ_BYTES = 4 << 20 }; /* a read buffer: large enough for the disk, small beside any model */
 
 static const tpl_index *list(const tpl_program *p, tpl_num n, int local)
@@ -50,18 +51,27 @@ void tpl_weights_place(const tpl_program *p, tpl_weight *weights, void *mem)
 
 /* -- Which bytes -------------------------------------------------------------------------------------------------------- */
 
-/* A planted fault: the index list of the next rank, filled up or cut to this rank's length. */
+/* A planted fault: the index list of the next rank, filled up or cut to this rank's length; its own where that takes too many ranges. */
 static void swapped(const tpl_index *own, const tpl_index *other, tpl_range *room, tpl_index *out)
 {
+    if (own->n + other->n > MAX_SWAPPED) {
+        *out = *own;
+        return;
+    }
     *out = (tpl_index){ .ranges = room };
     const tpl_index *src[2] = { other, own };
     for (int s = 0; s < 2; s++)
-        for (int i = 0; i < src[s]->n && out->total < own->total && out->n < 64; i++) {
+        for (int i = 0; i < src[s]->n && out->total < own->total; i++) {
             tpl_range r = src[s]->ranges[i];
             if (r.count > own->total - out->total) r.count = own->total - out->total;
             room[out->n++] = r;
             out->total += r.count;
         }
+}
+
+bool tpl_weights_is_swapped(const tpl_program *p, int local, const tpl_prog_weight *d, const tpl_fault *fault)
+{
+    return p->n_ranks > 1 && tpl_fault_hits(fault, TPL_FAULT_SWAP_SHARD, p->first_rank + local, d->name, -1);
 }
 
 typedef struct shard {
@@ -79,21 +89,22 @@ static tpl_status find_tensor(const tpl_load_job *job, const tpl_prog_weight *d,
     if (!t) return tpl_fail(err, TPL_ERR_FORMAT, 0, d->tensor, "the checkpoint has no tensor '%s'", d->tensor);
     TPL_TRY(tpl_checkpoint_dtype(job->cp, t, &dtype, err));
     int64_t n = 1, last = t->n_dims ? t->dims[t->n_dims - 1] : 1;
+    uint64_t want;
     for (int i = 0; i < t->n_dims; i++) n *= t->dims[i]; /* checked at open against the file's size */
-    if (n != d->rows * d->cols || (!d->is_vector && last != d->cols) || dtype != d->dtype)
+    if (!ck_mul((uint64_t)d->rows, (uint64_t)d->cols, &want) || (uint64_t)n != want || (!d->is_vector && last != d->cols) || dtype != d->dtype)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, d->tensor, "tensor '%s' is %" PRId64 " elements of %s, the plan wants %" PRId64 " x %" PRId64 " %s",
                         d->tensor, n, tpl_dtypes[dtype].name, d->rows, d->cols, tpl_dtypes[d->dtype].name);
     s->tensor = t;
     return TPL_OK;
 }
 
-static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, tpl_range room[2][64], shard *s, tpl_err *err)
+static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, tpl_range room[2][MAX_SWAPPED], shard *s, tpl_err *err)
 {
     const tpl_program *p = job->prog;
     s->desc = d;
     s->rows = *list(p, d->row_index, job->local);
     s->cols = *list(p, d->col_index, job->local);
-    if (job->fault && p->n_ranks > 1 && tpl_fault_hits(job->fault, TPL_FAULT_SWAP_SHARD, p->first_rank + job->local, d->name, -1)) {
+    if (job->fault && tpl_weights_is_swapped(p, job->local, d, job->fault)) {
         int other = (job->local + 1) % p->n_ranks;
         tpl_index rows = s->rows, cols = s->cols;
         swapped(&rows, list(p, d->row_index, other), room[0], &s->rows);
@@ -177,7 +188,7 @@ static tpl_status load_one(tpl_load_job *job, int i, char **buf, size_t *buf_byt
 {
     const tpl_prog_weight *d = &job->prog->weights[i];
     const tpl_weight *w = &job->weights[i];
-    tpl_range room[2][64];
+    tpl_range room[2][MAX_SWAPPED];
     shard s;
     TPL_TRY(open_shard(job, d, room, &s, err));
     if (!w->rows || !w->cols) return TPL_OK;

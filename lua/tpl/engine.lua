@@ -341,20 +341,20 @@ end
 -- Names that a glob picks: values themselves, and marks, which stand for the value that is there. value name -> names to show it under.
 local function picked(plan, glob)
   local matches, out = require("tpl.util").glob(glob), {}
-  local function add(value, name)
+  local function show(value, name)
     out[value] = out[value] or {}
     table.insert(out[value], name)
   end
   for _, s in ipairs(plan.stages) do
     for _, op in ipairs(s.lowered.ops) do
-      for _, v in ipairs(op.outs) do if matches(v.name) then add(v.name, v.name) end end
+      for _, v in ipairs(op.outs) do if matches(v.name) then show(v.name, v.name) end end
     end
     local seen = {}
     for _, m in ipairs(s.graph.marks) do
       local v = s.lowered.values[m.value.id]
       local name = seen[m.full] and m.full .. ":" .. v.name or m.full -- keys and values share a mark
       seen[m.full] = true
-      if v and v.name ~= m.full and matches(m.full) then add(v.name, name) end
+      if v and v.name ~= m.full and matches(m.full) then show(v.name, name) end
     end
   end
   return out
