@@ -28,7 +28,7 @@ local M = {}
 ---@field devices {only?: string[], exclude?: string[]}
 ---@field replicas? integer
 ---@field serve? table
----@field origin {file?: string, dir?: string, args: table<string, any>}   where it came from; dir: of deploy.lua
+---@field origin {file?: string, dir?: string, where?: string, args: table<string, any>}   where it came from; where: "file:line"
 ---@field given table                  what was written, before defaults
 
 local Deploy = { __name = "tpl.deploy" }
@@ -199,7 +199,7 @@ function M.new(given)
   if not d then
     err.throw { code = "script", where = where, field = field, message = "tpl.deploy: " .. field .. " " .. message, hint = hint }
   end
-  d.origin = { args = {} }
+  d.origin = { args = {}, where = where }
   return setmetatable(d, Deploy)
 end
 
@@ -354,7 +354,7 @@ function M.load(path, words)
   end
   local d = value
   if #overrides > 0 then d = setmetatable(apply(value.given, overrides, "deploy."), Deploy) end
-  d.origin = { file = path, dir = find.dirname(path), args = state.values or {} }
+  d.origin = { file = path, dir = find.dirname(path), args = state.values or {}, where = value.origin.where or path }
   return d
 end
 

@@ -45,11 +45,11 @@ function M.cache()
   return M.join(M.env("XDG_CACHE_HOME") or home("~/.cache"), "tpl")
 end
 
---- Give the folder of the Hugging Face cache.
+--- Give the folder of the Hugging Face cache, as huggingface_hub finds it.
 function M.hf_cache()
   local dir = M.env("HF_HUB_CACHE")
   if dir then return home(dir) end
-  return M.join(home(M.env("HF_HOME") or "~/.cache/huggingface"), "hub")
+  return M.join(home(M.env("HF_HOME") or M.join(M.env("XDG_CACHE_HOME") or "~/.cache", "huggingface")), "hub")
 end
 
 -- -- Models ----------------------------------------------------------------------------------------------------------

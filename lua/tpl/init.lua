@@ -12,14 +12,14 @@ local parts = {
   gqa = member("tpl.plan.layout", "gqa"), use = member("tpl.plan.layout", "use"),
   layout = module("tpl.plan.layout"), model = module("tpl.model"),
   mesh = member("tpl.plan.mesh", "new"), partition = module("tpl.plan.partition"),
-  pairs = member("tpl.util", "pairs"),
+  pairs = member("tpl.util", "pairs"), pack = module("tpl.pack"),
   plan = module("tpl.plan.make"), open = member("tpl.engine", "open"),
   args = member("tpl.deploy", "args"), deploy = module("tpl.deploy"),
   json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
   comm = member("tpl.core", "comm"), core = module("tpl.core"), err = module("tpl.err"),
 }
 
-local later = { "yaml", "topo", "router", "cost", "policy", "op", "pack" }
+local later = { "yaml", "topo", "router", "cost", "policy", "op" }
 
 for _, name in ipairs(later) do
   parts[name] = function()

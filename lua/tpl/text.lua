@@ -59,6 +59,11 @@ function Text:maybe()
   return self:need()
 end
 
+--- Give the tokenizer, nil when the model has none or it cannot be read: for work on ids, where text is only an extra.
+function Text:maybe_quietly()
+  return (err.try(self.maybe, self))
+end
+
 local function encode(self, text, opts)
   local ids, message, code = self:need():encode(text, opts)
   if not ids then fault((code or "format"):lower(), message) end

@@ -35,6 +35,12 @@ describe("the tpl binary", function()
     assert.equal(0, select(2, shell(BIN .. " help >/dev/null")))
   end)
 
+  it_with_binary("fails when stdout cannot be written", function()
+    if not sys.stat("/dev/full") then return pending("no /dev/full") end
+    local text, code = shell("(" .. BIN .. " version --json >/dev/full) 2>&1")
+    assert.same({ "tpl: stdout: No space left on device\n", 1 }, { text, code })
+  end)
+
   it_with_binary("runs from any folder", function()
     local _, code = shell("cd / && " .. sys.realpath(BIN) .. " help >/dev/null")
     assert.equal(0, code)

@@ -18,7 +18,9 @@ describe("tpl.find", function()
   it("places the caches as documented", function()
     assert.equal(folder .. "/home/.cache/tpl", find.cache())
     assert.equal(folder .. "/home/.cache/huggingface/hub", find.hf_cache())
-    env.XDG_CACHE_HOME, env.HF_HOME = "/x", "/hf"
+    env.XDG_CACHE_HOME = "/x"
+    assert.equal("/x/huggingface/hub", find.hf_cache())
+    env.HF_HOME = "/hf"
     assert.equal("/x/tpl", find.cache())
     assert.equal("/hf/hub", find.hf_cache())
     env.TPL_CACHE, env.HF_HUB_CACHE = "/c", "/hub"

@@ -94,7 +94,8 @@ describe("tpl.cli", function()
       end })
       assert.equal(exit, r.code)
       assert.equal("tpl: deploy.lua:3: message (hint)\n", r.stderr)
-      assert.same({ "code", "message", "where", "hint", "axis", "fixes", "op" }, keys_of(r.lines[1].error))
+      local more = code == "layout_conflict" and { "axis", "fixes", "mark", "op", "w", "x" } or { "axis", "fixes", "op" }
+      assert.same({ "code", "message", "where", "hint", unpack(more) }, keys_of(r.lines[1].error))
       assert.same({ "{at={}}" }, r.lines[1].error.fixes)
     end
   end)
@@ -164,10 +165,23 @@ describe("tpl plan", function()
   end)
 
   it("carries warnings and knobs", function()
-    local r = run({ "plan", "m", "--json", "--no-fuse=act" }, { plan = { warnings = { { code = "fill", message = "half empty", where = "stage 0" } } } })
+    local r = run({ "plan", "m", "--json", "--no-fuse=add_norm" }, { plan = { warnings = { { code = "fill", message = "half empty", where = "stage 0" } } } })
     assert.same({ "half empty" }, { r.lines[1].warnings[1].message })
-    assert.equal("act", r.lines[1].knobs.no_fuse)
+    assert.equal("add_norm", r.lines[1].knobs.no_fuse)
     assert.matches("tpl: warning: stage 0: half empty\n", r.stderr)
+  end)
+
+  it("refuses an unknown fusion pass", function()
+    local r = run { "plan", "m", "--json", "--no-fuse=addnorm" }
+    assert.same({ 2, "usage", "--no-fuse", "did you mean 'add_norm'?" }, { r.code, r.lines[1].error.code, r.lines[1].error.where, r.lines[1].error.hint })
+  end)
+
+  it("gives a refused layout all its fields, null where they say nothing", function()
+    local r = run({ "plan", "m", "--json" }, { make = function()
+      return nil, require("tpl.err").new { code = "layout_conflict", message = "message", axis = "tp", mark = "?", unit_error = true }
+    end })
+    assert.same({ "code", "message", "where", "hint", "axis", "fixes", "mark", "op", "w", "x" }, keys_of(r.lines[1].error))
+    assert.same({ "tp", 0, json.null, json.null }, { r.lines[1].error.axis, #r.lines[1].error.fixes, r.lines[1].error.mark, r.lines[1].error.op })
   end)
 end)
 

@@ -41,7 +41,7 @@ describe("row commands", function()
     helper.run({ "generate", "m", "--in", rows(
       '{"ids":[1,2]}',
       '{"ids":[1],"max_tokens":3,"temperature":0.5,"top_k":4,"top_p":0.9,"min_p":0.1,"repetition_penalty":1.2,"frequency_penalty":-1,'
-        .. '"presence_penalty":1,"logit_bias":{"5":-3},"seed":9,"stop":"x","ignore_eos":true,"logprobs":2}') }, { engine = engine })
+        .. '"presence_penalty":1,"logit_bias":{"5":-3},"seed":9,"ignore_eos":true,"logprobs":2}') }, { engine = engine })
     local sent = engine.calls[1][2].rows
     assert.same({ 0, 62, 1, 1 }, { sent[1].temperature, sent[1].max_tokens, sent[1].top_p, sent[1].repetition_penalty })
     assert.same({ 3, 0.5, 4, 0.9, 0.1, 1.2, -1, 1, 9, true, 2 }, {
@@ -49,7 +49,13 @@ describe("row commands", function()
       sent[2].presence_penalty, sent[2].seed, sent[2].ignore_eos, sent[2].logprobs,
     })
     assert.same({ [5] = -3 }, sent[2].logit_bias)
-    assert.same({ "x" }, sent[2].stop)
+    assert.same({ "x" }, require("tpl.params").request({ stop = "x" }, { 1 }, {}).stop)
+  end)
+
+  it("refuse stop texts where no tokenizer can see them", function()
+    local r = helper.run { "generate", "m", "--in", rows('{"ids":[1],"stop":"x"}', '{"ids":[1]}') }
+    assert.equal("no_tokenizer", r.lines[1].error.code)
+    assert.is_nil(r.lines[2].error)
   end)
 
   it("refuse parameters out of range, one row at a time", function()

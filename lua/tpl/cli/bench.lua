@@ -154,13 +154,10 @@ local later = { comm = true, serve = true }
 
 function M.run(ctx)
   local target = ctx.args.target
-  if target == nil then
-    err.throw { code = "usage", where = "tpl bench", message = "needs `probe`, a FILE or a MODEL", hint = "see tpl help bench" }
-  end
   if later[target] then
     err.throw { code = "not_in_version", where = "tpl bench " .. target, message = "not in this version" }
   end
-  if target == "probe" then return probe(ctx) end
+  if target == nil or target == "probe" then return probe(ctx) end
   return model(ctx)
 end
 

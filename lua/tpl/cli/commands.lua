@@ -186,7 +186,7 @@ Out: {"id","prompt"} or {"id","error":{"code","message"}}
     summary = "measure the machine (probe) or a model on it",
     usage = "tpl bench [probe | FILE|MODEL [key=value ...] [--prompt N] [--new N] [--batch N] [--depth N] [--runs N]] [--json]",
     about = [[
-`tpl bench probe` measures read bandwidth and matrix peak, and stores them in the cache folder: `tpl run` compares with them.
+`tpl bench [probe]` measures read bandwidth and matrix peak, and stores them in the cache folder: `tpl run` compares with them.
 With a FILE or MODEL: prefill and decode speed, memory, allocations and syncs.
 ]] .. WORDS,
     examples = { "tpl bench probe", "tpl bench smollm2 tp=2 --prompt 128 --new 32 --json" },

@@ -2,6 +2,7 @@
 --- Plan and open what FILE|MODEL and its words describe: shared by all commands that take them.
 local deploy = require("tpl.deploy")
 local err = require("tpl.err")
+local suggest = require("tpl.suggest")
 local text = require("tpl.text")
 
 local M = {}
@@ -14,13 +15,22 @@ function M.read(ctx)
   return d
 end
 
+--- Turn --no-fuse[=PASS] into what the planner takes; an unknown pass is a usage error.
+local function no_fuse(pass)
+  if pass == nil or pass == true then return pass and "all" end
+  local names = {}
+  for i, known in ipairs(require("tpl.plan.fuse").passes) do
+    names[i] = known.name
+    if known.name == pass then return { [pass] = true } end
+  end
+  err.throw { code = "usage", where = "--no-fuse", message = string.format("unknown pass '%s'", pass), hint = suggest.hint(pass, names, "passes") }
+end
+
 --- Give the options that commands pass on to the planner.
 function M.plan_options(ctx)
   local opts = ctx.args.opts
-  local no_fuse = opts.no_fuse
-  if no_fuse == true then no_fuse = "all" elseif no_fuse then no_fuse = { [no_fuse] = true } end
   return {
-    no_fuse = no_fuse, no_graph = opts.no_graph, tune = opts.tune,
+    no_fuse = no_fuse(opts.no_fuse), no_graph = opts.no_graph, tune = opts.tune,
     deterministic = opts.deterministic or ctx.knobs.TPL_DETERMINISTIC == "1" or nil, knobs = ctx.knobs,
   }
 end
@@ -40,7 +50,7 @@ function M.check_fit(p)
   for _, move in ipairs(type(p.report.moves) == "table" and p.report.moves or {}) do moves[#moves + 1] = tostring(move.what) end
   err.throw {
     code = "no_fit", exit = 4, message = p.why_not or "the plan does not fit the memory of the devices",
-    where = p.deploy and p.deploy.origin and p.deploy.origin.file, hint = #moves > 0 and table.concat(moves, "; ") or nil,
+    where = p.deploy and p.deploy.origin and p.deploy.origin.where, hint = #moves > 0 and table.concat(moves, "; ") or nil,
   }
 end
 
@@ -90,7 +100,7 @@ end
 function M.context(p)
   local kv = p.report.kv
   local n = type(kv) == "table" and kv.max_len
-  if type(n) == "number" then return n end
+  if type(n) == "number" then return type(kv.tokens) == "number" and math.min(n, kv.tokens) or n end
   return p.deploy and p.deploy.want and p.deploy.want.context
 end
 

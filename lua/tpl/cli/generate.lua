@@ -2,6 +2,7 @@
 --- The row command `tpl generate`: continue many prompts together.
 local deployment = require("tpl.cli.deployment")
 local engine_rows = require("tpl.cli.engine_rows")
+local err = require("tpl.err")
 local fill = require("tpl.cli.fill")
 local out = require("tpl.cli.out")
 local params = require("tpl.params")
@@ -20,15 +21,24 @@ local function line(result, row, request)
   })
 end
 
+--- Open the model's tokenizer. Rows of ids go on without one, so a file that cannot be used is a warning.
+local function open_tokenizer(ctx, text)
+  local tokenizer, e = err.try(text.maybe, text)
+  if e then ctx:warn { code = "no_tokenizer", where = e.where, message = e.message .. "; text is null" } end
+  return tokenizer
+end
+
 function M.run(ctx)
   local list, p, text = engine_rows.open(ctx)
   local limits = { vocab = p.config and p.config.vocab, context = deployment.context(p), seed = tonumber(ctx.knobs.TPL_SEED) }
+  local tokenizer = open_tokenizer(ctx, text)
   local requests, good = engine_rows.prepare(list, function(row)
-    return params.request(row.value, text:ids(row.value, { "ids", "messages", "prompt" }), limits)
+    local request = params.request(row.value, text:ids(row.value, { "ids", "messages", "prompt" }), limits)
+    if request.stop and not tokenizer then err.throw { code = "no_tokenizer", message = "without a tokenizer no stop text can be seen" } end
+    return request
   end)
   local take, finish = engine_rows.answers(ctx, list, good, requests, line)
   if #requests > 0 then
-    local tokenizer = text:maybe()
     engine_rows.with_engine(ctx, p, { tokenizer = tokenizer }, function(eng)
       local results = engine_rows.check(eng:generate { rows = requests, tokenizer = tokenizer })
       for i, result in ipairs(results) do take(i, result) end

@@ -123,7 +123,7 @@ function M.main(argv, opts)
     engine = opts.engine or real_engine(), stdin_tty = opts.stdin_tty,
   }, Context)
   if argv[1] == nil then
-    require("tpl.cli.help").print(ctx)
+    err.try(require("tpl.cli.help").print, ctx)
     return 2
   end
   local code, e = err.try(run, ctx, name, rest)

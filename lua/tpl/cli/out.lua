@@ -3,6 +3,7 @@
 -- One writer belongs to one run of the command line; specs give it their own sinks.
 local err = require("tpl.err")
 local json = require("tpl.json")
+local util = require("tpl.util")
 
 local M = {}
 
@@ -51,14 +52,27 @@ function M.encode(value)
   return json.encode(finite(value), { separators = M.separators })
 end
 
+--- Make a sink whose first failure is an error (a full disk is no success); what follows is dropped, so that it can be reported.
+local function throwing(write)
+  local failed = false
+  return function(text)
+    if failed then return end
+    local ok, message = write(text)
+    if ok then return end
+    failed = true
+    err.throw { code = "io", exit = 1, where = "stdout", message = tostring(message) }
+  end
+end
+
 ---@param sinks? {stdout?: fun(s: string), stderr?: fun(s: string), is_tty?: boolean, stdout_tty?: boolean}
 ---@return tpl.cli.Out
 function M.new(sinks)
   sinks = sinks or {}
   local function to(file)
     return function(text)
-      file:write(text)
-      file:flush()
+      local ok, message = file:write(text)
+      if ok then ok, message = file:flush() end
+      return ok, message
     end
   end
   local sys = require("tpl.core").sys
@@ -67,7 +81,7 @@ function M.new(sinks)
     return sys.isatty(fd)
   end
   return setmetatable({
-    stdout = sinks.stdout or to(io.stdout), stderr = sinks.stderr or to(io.stderr),
+    stdout = sinks.stdout or throwing(to(io.stdout)), stderr = sinks.stderr or to(io.stderr),
     is_tty = tty(sinks.is_tty, 2), stdout_tty = tty(sinks.stdout_tty, 1),
   }, Out)
 end
@@ -101,27 +115,22 @@ function Out:warning(w)
   self.stderr(string.format("tpl: warning: %s%s\n", w.where and w.where ~= "" and w.where .. ": " or "", one_line(w.message)))
 end
 
-local internal_fields = { exit = true, traceback = true, field = true, looked = true }
+local internal_fields = { exit = true, traceback = true, field = true, looked = true, unit_error = true }
 local first_fields = { "code", "message", "where", "hint" }
+local promised = { layout_conflict = { "op", "axis", "x", "w", "mark", "fixes" } } -- there whatever was refused, null where unknown
 
 --- Give the JSON form of an error: the four fields, then what else it carries (op, axis, fixes, ..).
 function M.error_value(e)
-  local keys, values = { unpack(first_fields) }, {}
-  for _, key in ipairs(first_fields) do values[key] = e[key] end
-  local more = {}
+  local values, more = {}, {}
   for key, value in pairs(e) do
-    if values[key] == nil and not internal_fields[key] and type(value) ~= "function" then
-      more[#more + 1] = key
-      values[key] = value
-    end
+    if not internal_fields[key] and type(value) ~= "function" and value ~= "" and value ~= "?" then values[key] = value end
   end
-  table.sort(more)
-  for _, key in ipairs(more) do
-    if key ~= "where" and key ~= "hint" and key ~= "code" and key ~= "message" then keys[#keys + 1] = key end
-  end
-  if type(values.fixes) == "table" then M.array(values.fixes) end
-  if values.where == "" then values.where = nil end
-  if values.hint == "" then values.hint = nil end
+  for _, key in ipairs(promised[e.code] or {}) do more[key] = true end
+  for key in pairs(values) do more[key] = true end
+  for _, key in ipairs(first_fields) do more[key] = nil end
+  if more.fixes then values.fixes = M.array(values.fixes) end
+  local keys = { unpack(first_fields) }
+  for _, key in ipairs(util.keys(more)) do keys[#keys + 1] = key end
   return M.ordered(keys, values)
 end
 

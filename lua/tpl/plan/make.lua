@@ -3,6 +3,7 @@
 --- is loaded and no thread is started. Equal inputs give equal programs and hashes.
 local budget = require "tpl.plan.budget"
 local configs = require "tpl.config"
+local deploys = require "tpl.deploy"
 local err = require "tpl.err"
 local find = require "tpl.find"
 local fuse = require "tpl.plan.fuse"
@@ -29,7 +30,7 @@ local function core() return require("tpl.core") end
 -- -- Inputs -------------------------------------------------------------------------------------------------
 
 local function refuse_later(deploy)
-  local where = deploy.origin and deploy.origin.file
+  local where = deploy.origin and deploy.origin.where
   local function no(field, what)
     err.throw { code = "not_in_version", where = where or field,
       message = field .. ": " .. what .. " is not in this version" }
@@ -37,7 +38,6 @@ local function refuse_later(deploy)
   if deploy.place ~= "auto" then no("place", "a placement policy") end
   if deploy.replicas and deploy.replicas > 1 then no("replicas", "more than one replica") end
   if deploy.devices.only or deploy.devices.exclude then no("devices", "choosing devices") end
-  if deploy.act == "bf16" then no("act", "bf16") end
 end
 
 local function open_model(deploy)
@@ -145,7 +145,7 @@ local function build_stage(self, spec, i)
   local origin, model, names = self.deploy.origin, self.model, self.config.names
   local graph = typing.build { model = model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout,
     shares = spec.shares, first = spec.first, last = spec.last, dtype = self.dtype, stage = i - 1,
-    where = origin and origin.file, find = self.where_to_look }
+    where = origin and origin.where, find = self.where_to_look }
   local lowered = lower.graph(graph, self.config, function(name) return model:tensor(names, name) end)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
   if self.deploy.act == "auto" then lowered.ops = fuse.quantise(lowered.ops, core().kernels.wants_q8) end
@@ -208,6 +208,9 @@ end
 local function plan_memory(self)
   local d = self.deploy
   local context = math.min(d.want.context or math.min(8192, self.config.context), self.config.context)
+  if d.want.context and d.want.context > context then
+    self:warn("context", ("want.context %d is more than the model's limit of %d"):format(d.want.context, context), "want.context")
+  end
   self.context = context
   self.kv = { page = d.kv.page, dtype = d.kv.dtype == "auto" and (d.act == "f32" and "f32" or "f16") or d.kv.dtype }
   self.ranks = {}
@@ -274,6 +277,9 @@ local function make(deploy, options)
     model = model, model_file = model_file, where_to_look = look, tokenizer_path = open.tokenizer,
       warnings = open.warnings }, Plan)
   self.dtype = dtype_of(open, model, self.config)
+  if deploy.act == "bf16" then
+    self:warn("act", "act = bf16 has no kernels of its own in this version: computed in f32, which is more exact", "act")
+  end
   local trace = typing.trace(model, self.config)
   check_types(trace, self.dtype, open.path)
   check_shapes(open, model, self.config, trace)
@@ -286,6 +292,11 @@ local function make(deploy, options)
   self.hash = plan_hash(self)
   self.report = report.make(self)
   return self
+end
+
+--- Note something that a user should know and that stops nothing.
+function Plan:warn(code, message, where)
+  self.warnings[#self.warnings + 1] = { code = code, message = message, where = where }
 end
 
 --- Capacities of a step slot, as core.engine.open wants them.
@@ -315,16 +326,20 @@ end
 ---@field available_bytes integer?                instead of this machine's
 
 --- Make a plan.
----@param deploy tpl.Deploy|string     a deployment, or the path of a deploy.lua, or a model
+---@param deploy tpl.Deploy|table|string  a deployment or its fields, the path of a deploy.lua, or a model
 ---@param options tpl.PlanOptions?
 ---@param words table?                 key=value words, with a path or model
 ---@return table? plan
 ---@return tpl.Err?
 function M.make(deploy, options, words)
   if type(deploy) == "string" then
-    local d, e = require("tpl.deploy").open(deploy, words or options)
+    local d, e = deploys.open(deploy, words or options)
     if not d then return nil, e end
     deploy, options = d, words and options or nil
+  elseif not deploys.is(deploy) then
+    local d, e = err.try(deploys.new, deploy)
+    if not d then return nil, e end
+    deploy = d
   end
   return err.try(make, deploy, options or {})
 end

@@ -52,13 +52,22 @@ end
 ---@return string where  "file:line" of what it returns
 function M.load(kind, name, opts)
   local hit, e = find.script(kind, name, opts and opts.dir, opts)
-  if not hit then err.throw(e) end
+  if not hit then
+    e.where = e.where or opts and opts.where or kind:gsub("ies$", "y"):gsub("s$", "")
+    err.throw(e)
+  end
   local file = hit.path
   local f, why = io.open(file, "r")
   if not f then err.throw { code = "io", message = why, where = file } end
   local text = f:read("*a")
   f:close()
-  return M.run(text, "@" .. file), file, file .. ":" .. return_line(text)
+  local where = file .. ":" .. return_line(text)
+  local value, failure = err.try(M.run, text, "@" .. file)
+  if failure then
+    failure.where = failure.where or where -- a tail call leaves no frame to name
+    err.throw(failure)
+  end
+  return value, file, where
 end
 
 return M

@@ -86,11 +86,14 @@ end
 ---@param ctx tpl.StageContext
 ---@return tpl.StageSpec[]
 function M.resolve(deploy, ctx)
-  local where = deploy.origin and deploy.origin.file
+  local where = deploy.origin and deploy.origin.where
   local given = deploy.stages
   if type(given) == "function" then
     local list, e = err.try(given, ctx.script)
-    if e then err.throw(e) end
+    if e then
+      if e.code == "internal" then e = err.new { code = "script", where = e.where or where, message = "stages: " .. e.message } end
+      err.throw(e)
+    end
     local checked, message, field = require("tpl.deploy").stages(list)
     if not checked then
       err.throw { code = "script", where = where, message = ("stages: %s %s"):format(field and field
