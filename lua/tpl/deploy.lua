@@ -354,7 +354,7 @@ function M.load(path, words)
   end
   local d = value
   if #overrides > 0 then d = setmetatable(apply(value.given, overrides, "deploy."), Deploy) end
-  d.origin = { file = path, dir = find.dirname(path), args = state.values or {}, where = value.origin.where or path }
+  d.origin = { file = path, dir = find.dirname(path), args = state.values or {}, where = value.origin.where or script.returned_at(run) }
   return d
 end
 

@@ -62,6 +62,9 @@ local function position(run, field, line)
   return run.path .. ":" .. (type(field) == "string" and M.line_of(run.text, field, line) or call_start(run.text, line))
 end
 
+--- Say where a file that has run made what it returned: "file:line".
+function M.returned_at(run) return position(run) end
+
 --- Give the line of the innermost frame of the file, or nil. Called inside the error handler.
 local function frame_line(run, short)
   local level = 3
