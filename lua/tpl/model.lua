@@ -3,7 +3,7 @@
 --- tpl.model { dims=, embed=, block=, head=, names= } checks the fields; running it is the planner's work (plan/trace).
 --- A definition never mentions a layout, a mesh or a device.
 local err = require "tpl.err"
-local script_file = require "tpl.plan.script_file"
+local script = require "tpl.script"
 local util = require "tpl.util"
 
 local M = {}
@@ -45,7 +45,7 @@ end
 ---@return tpl.Model
 ---@return string file
 function M.load(name, opts)
-  local m, file, where = script_file.load("models", name, opts)
+  local m, file, where = script.load("models", name, opts)
   if not M.is(m) then err.throw { code = "model_error", message = "model: the file does not return a tpl.model", where = where } end
   m.where = where
   return m, file

@@ -3,6 +3,7 @@
 -- Such a file is trusted code and sees the standard library and the globals tpl, R and S. What it defines stays in its own
 -- environment; reading a global that does not exist is an error. Every failure becomes one structured error with file:line.
 local err = require("tpl.err")
+local find = require("tpl.find")
 
 local M = {}
 
@@ -156,6 +157,32 @@ function M.run(path, extra)
   stop()
   if not ok then err.throw(value) end
   return value, run
+end
+
+--- Find a layout, policy or model definition by name (tpl.find) and run it.
+---@param kind "layouts"|"policies"|"models"
+---@param name string
+---@param opts? {dir: string?, path: string?, model_folder: string?, where: string?}  where: what to blame for an unknown name
+---@return any value
+---@return string file
+---@return string where   "file:line" of what it returns
+function M.load(kind, name, opts)
+  local hit, e = find.script(kind, name, opts and opts.dir, opts)
+  if not hit then
+    e.where = e.where or opts and opts.where or kind:gsub("ies$", "y"):gsub("s$", "")
+    err.throw(e)
+  end
+  local value, run = M.run(hit.path)
+  return value, hit.path, M.returned_at(run)
+end
+
+--- Evaluate an expression as a script sees it.
+---@param text string
+---@return any
+function M.evaluate(text)
+  local chunk, message = loadstring("return " .. text, "=expression")
+  if not chunk then err.throw { code = "script", message = message } end
+  return setfenv(chunk, environment())()
 end
 
 --- Run a file as a program: with the plain globals and tpl, R and S among them, and its arguments in `...`.

@@ -3,7 +3,7 @@
 --- S{dim=axis}. A layout object is a value with :extend{...}. Here only its form is checked; plan/bind ties its names to a
 --- model and a mesh.
 local err = require "tpl.err"
-local script_file = require "tpl.plan.script_file"
+local script = require "tpl.script"
 local util = require "tpl.util"
 
 local M = {}
@@ -175,7 +175,7 @@ end
 ---@return any layout
 ---@return string file
 function M.load(name, opts)
-  local value, file, where = script_file.load("layouts", name, opts)
+  local value, file, where = script.load("layouts", name, opts)
   if M.is(value) then info[value].where = where end
   if M.is(value) or type(value) == "function" then return value, file end
   if type(value) ~= "table" then refuse(where, "a layout file returns a layout, this one a %s", type(value)) end
@@ -222,6 +222,6 @@ end
 function M.text(patch) return value_text(patch) end
 
 --- Read such a text back.
-function M.parse(text) return script_file.run("return " .. text, "=layout") end
+function M.parse(text) return script.evaluate(text) end
 
 return setmetatable(M, { __call = function(_, t) return M.new(t, err.position(2)) end })
