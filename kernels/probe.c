@@ -68,6 +68,7 @@ static uint64_t f32_portable(int rounds)
 static tpl_probe_loops loops_of(tpl_isa isa)
 {
 #if TPL_CPU_X86
+    if (isa == TPL_ISA_AMX) return tpl_probe_loops_amx();
     if (isa == TPL_ISA_AVX512) return tpl_probe_loops_avx512();
     if (isa == TPL_ISA_AVX2) return tpl_probe_loops_avx2();
 #endif

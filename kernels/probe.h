@@ -17,7 +17,7 @@ typedef struct tpl_probe_result {
     size_t read_bytes;   /* size of the buffer it was read from */
     double f32_gflop_s;  /* fused multiply-adds count two */
     double bf16_gflop_s; /* dot products of bf16 pairs (vdpbf16ps) */
-    double i8_gflop_s;   /* dot products of bytes (vpdpbusd) */
+    double i8_gflop_s;   /* dot products of bytes (vpdpbusd, tdpbsud) */
     double barrier_us;
     const char *isa; /* static storage */
 } tpl_probe_result;

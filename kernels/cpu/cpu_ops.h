@@ -33,8 +33,8 @@
 TPL_CPU_OPS(X)
 #undef X
 
-/* Bytes of ctx->scratch that the matrix kernels use. */
-enum { TPL_CPU_SCRATCH_BYTES = 64 * 1024 };
+/* Bytes of ctx->scratch that the matrix kernels use: a part of L2, which expanded panels fill (linear.c). */
+enum { TPL_CPU_SCRATCH_BYTES = 768 * 1024 };
 
 /* The x86-64 files are compiled only there; a dispatch table asks this before naming their symbols. */
 #if defined(__x86_64__)

@@ -4,11 +4,12 @@
  * multiplying is in the tile functions of linear_f32*.c and linear_q8*.c.
  *
  * Work items are panels (16 outputs) of all weights in one list, cut into contiguous shares by cost: bytes
- * when few rows stream the weights, inputs when many rows reuse them. Where a big batch meets few panels, the
- * rows are cut too. Within a share: panels in groups that stay in L2, rows in chunks that stay near L1, so
- * each weight byte comes from memory once however many rows there are. With epi = 1 (gate, up) an item is the
- * same panel of both, and silu(gate) * up is taken while both tiles are in L1. Any thread of a team; no
- * barrier inside.
+ * when few rows stream the weights, inputs when many rows reuse them. Where a big batch meets few panels,
+ * the rows are cut too. Within a share: panels in groups that stay in L2, rows in chunks that stay near
+ * L1, so each weight byte comes from memory once however many rows there are. Where the ISA has a wide way
+ * (AMX), whole groups of 16 rows go that way and the rest through the tile functions. With epi = 1 (gate,
+ * up) an item is the same panel of both, and silu(gate) * up is taken while both tiles are in L1. Any
+ * thread of a team; no barrier inside.
  */
 #include "kernels/cpu/linear.h"
 
@@ -19,13 +20,25 @@ enum {
     ROW_CHUNK_BYTES = 32 << 10, /* and about as many bytes of x */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
+    WIDE_MAX_BLOCKS = 512,      /* longest row of the wide way, in blocks: 16384 inputs */
+    WIDE_GROUP = 160 << 10,     /* expanded panels kept in L2 while all rows pass */
 };
+
+/* Scratch: two tiles, then the areas of the wide way: its own, the scales of 16 rows, expanded panels. */
+enum {
+    TILE_BYTES = ROW_CHUNK * TPL_PANEL_ROWS * 4,
+    WORK_AT = 2 * TILE_BYTES,
+    SCALES_AT = WORK_AT + TPL_WIDE_WORK,
+    WIDE_AT = SCALES_AT + WIDE_MAX_BLOCKS * TPL_WIDE_SCALES * 4,
+    WIDE_BYTES = TPL_CPU_SCRATCH_BYTES - WIDE_AT
+};
+_Static_assert(WIDE_BYTES >= 2 * (14336 / 32) * TPL_WIDE_BLOCK, "gate and up of 14336 inputs must fit");
 
 typedef struct job {
     const tpl_lin_kernels *kernels;
     const tpl_bound *op;
     int64_t rows;
-    float *tiles; /* scratch: ROW_CHUNK x 16, twice */
+    char *scratch;
 } job;
 
 static tpl_lin_tile tile_of(const job *j, const tpl_weight *w)
@@ -48,23 +61,48 @@ static void copy_tile(const float *tile, int n, char *y, size_t stride, size_t b
         for (int r = 0; r < n; r++) memcpy(y + (size_t)r * stride, tile + r * TPL_PANEL_ROWS, bytes);
 }
 
+static const char *x_row(const job *j, int64_t t)
+{
+    return (const char *)j->op->in[0].data + (size_t)t * j->op->in[0].stride;
+}
+
+static const char *panel_of(const tpl_weight *w, int64_t p)
+{
+    return (const char *)w->data + (size_t)p * tpl_panel_bytes(w->dtype, w->cols);
+}
+
+/* The tile of gate (or the only one) and of up. */
+static float *tile_at(const job *j, int k)
+{
+    return (float *)(j->scratch + k * TILE_BYTES);
+}
+
+/* Weights per item: gate and up, or one. */
+static int n_sides(const job *j)
+{
+    return j->op->imm[0].i ? 2 : 1;
+}
+
+/* Puts the finished tile of panel p of weight i and rows [t, t + n) in its place. */
+static void store_tile(const job *j, int i, int64_t p, int64_t t, int n)
+{
+    const tpl_view *out = &j->op->out[i];
+    const int64_t first = p * TPL_PANEL_ROWS, left = j->op->w[i]->rows - first;
+    const size_t bytes = (size_t)(left < TPL_PANEL_ROWS ? left : TPL_PANEL_ROWS) * sizeof(float);
+    float *tile = tile_at(j, 0);
+    if (n_sides(j) == 2) j->kernels->silu_mul(tile, tile_at(j, 1), tile, n * TPL_PANEL_ROWS);
+    copy_tile(tile, n, (char *)out->data + (size_t)t * out->stride + (size_t)first * sizeof(float),
+              out->stride, bytes);
+}
+
 /* Panel p of weight i times rows [t, t + n). */
 static void run_tile(const job *j, int i, int64_t p, int64_t t, int n)
 {
-    const tpl_bound *op = j->op;
-    const tpl_view *in = &op->in[0], *out = &op->out[i];
-    const char *x = (const char *)in->data + (size_t)t * in->stride;
-    const int64_t first = p * TPL_PANEL_ROWS, left = op->w[i]->rows - first;
-    const size_t bytes = (size_t)(left < TPL_PANEL_ROWS ? left : TPL_PANEL_ROWS) * sizeof(float);
-    float *tile = j->tiles, *up = tile + ROW_CHUNK * TPL_PANEL_ROWS;
-    for (int k = 0; k < (op->imm[0].i ? 2 : 1); k++) {
-        const tpl_weight *w = op->w[i + k];
-        tile_of(j, w)((const char *)w->data + (size_t)p * tpl_panel_bytes(w->dtype, w->cols), w->cols, x,
-                      in->stride, n, k ? up : tile);
+    for (int k = 0; k < n_sides(j); k++) {
+        const tpl_weight *w = j->op->w[i + k];
+        tile_of(j, w)(panel_of(w, p), w->cols, x_row(j, t), j->op->in[0].stride, n, tile_at(j, k));
     }
-    if (op->imm[0].i) j->kernels->silu_mul(tile, up, tile, n * TPL_PANEL_ROWS);
-    copy_tile(tile, n, (char *)out->data + (size_t)t * out->stride + (size_t)first * sizeof(float),
-              out->stride, bytes);
+    store_tile(j, i, p, t, n);
 }
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -72,10 +110,62 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* -- The wide way ---- */
+
+/* Panels [pa, pb), already expanded, times the 16 rows from t on. */
+static void multiply_wide(const job *j, int i, int64_t pa, int64_t pb, int64_t t)
+{
+    const tpl_lin_wide *wide = j->kernels->wide;
+    const int64_t cols = j->op->in[0].cols;
+    const size_t stride = j->op->in[0].stride, size = (size_t)(cols / 32) * TPL_WIDE_BLOCK;
+    float *scales = (float *)(j->scratch + SCALES_AT);
+    const uint8_t *at = (const uint8_t *)j->scratch + WIDE_AT;
+    wide->scales(x_row(j, t), stride, cols, scales);
+    for (int64_t p = pa; p < pb; p++) {
+        for (int k = 0; k < n_sides(j); k++, at += size)
+            wide->multiply(j->op->w[i + k]->dtype, at, cols, x_row(j, t), stride, scales,
+                           j->scratch + WORK_AT, tile_at(j, k));
+        store_tile(j, i, p, t, TPL_WIDE_ROWS);
+    }
+}
+
+/* Panels [p0, p1) of weight i times rows [t0, t1), in groups of panels that the scratch holds expanded. */
+static void run_wide(const job *j, int i, int64_t p0, int64_t p1, int64_t t0, int64_t t1)
+{
+    const tpl_lin_wide *wide = j->kernels->wide;
+    const int64_t cols = j->op->in[0].cols, size = cols / 32 * TPL_WIDE_BLOCK;
+    const int64_t group = size * n_sides(j) < WIDE_GROUP ? WIDE_GROUP / (size * n_sides(j)) : 1;
+    const int64_t whole = t0 + (t1 - t0) / TPL_WIDE_ROWS * TPL_WIDE_ROWS;
+    wide->begin();
+    for (int64_t pa = p0; pa < p1; pa += group) {
+        const int64_t pb = at_most(pa + group, p1);
+        uint8_t *at = (uint8_t *)j->scratch + WIDE_AT;
+        for (int64_t p = pa; p < pb; p++)
+            for (int k = 0; k < n_sides(j); k++, at += size)
+                wide->expand(j->op->w[i + k]->dtype, panel_of(j->op->w[i + k], p), cols, at);
+        for (int64_t t = t0; t < whole; t += TPL_WIDE_ROWS) multiply_wide(j, i, pa, pb, t);
+        for (int64_t p = pa; whole < t1 && p < pb; p++) run_tile(j, i, p, whole, (int)(t1 - whole));
+    }
+    wide->end();
+}
+
+static bool goes_wide(const job *j, int64_t rows)
+{
+    const tpl_view *in = &j->op->in[0];
+    return j->kernels->wide && in->act == TPL_ACT_Q8 && rows >= TPL_WIDE_ROWS &&
+           in->cols / 32 * TPL_WIDE_BLOCK * n_sides(j) <= WIDE_BYTES && in->cols <= 32 * WIDE_MAX_BLOCKS;
+}
+
+/* -- Shares ---- */
+
 /* Panels [p0, p1) of weight i times rows [t0, t1). */
 static void run_panels(const job *j, int i, int64_t p0, int64_t p1, int64_t t0, int64_t t1)
 {
     const tpl_weight *w = j->op->w[i];
+    if (goes_wide(j, t1 - t0)) {
+        if (p0 < p1) run_wide(j, i, p0, p1, t0, t1);
+        return;
+    }
     int64_t chunk = at_most(ROW_CHUNK_BYTES / (int64_t)j->op->in[0].stride & ~INT64_C(7), ROW_CHUNK);
     if (chunk < 16) chunk = 16;
     int64_t group = GROUP_BYTES / (int64_t)(tpl_panel_bytes(w->dtype, w->cols) + 1);
@@ -97,8 +187,8 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return a <= 0 ? 0 : (a + b - 1) / b;
 }
 
-/* Into how many pieces the rows are cut: more than one only when panels alone would leave threads with uneven
- * shares. */
+/* Into how many pieces the rows are cut: more than one only when panels alone would leave threads with
+ * uneven shares. */
 static int64_t row_pieces(int64_t rows, int64_t panels, int nth)
 {
     if (nth == 1 || panels >= 8 * (int64_t)nth) return 1;
@@ -128,10 +218,11 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
 
 /* -- Binding ---- */
 
-/* Per ISA: the kernels, the run function, and the names of the variants. */
-#define LINEAR_ISA(isa)                                                                          \
-    static const tpl_lin_kernels kernels_##isa = { tpl_lin_f32_##isa, tpl_lin_q8_##isa,          \
-                                                   tpl_lin_silu_##isa };                         \
+/* Per ISA: the kernels (tile functions of ISA `tiles`, a wide way or NULL), the run function, the names of
+ * the variants. */
+#define LINEAR_ISA(isa, tiles, wide)                                                             \
+    static const tpl_lin_kernels kernels_##isa = { tpl_lin_f32_##tiles, tpl_lin_q8_##tiles,      \
+                                                   wide, tpl_lin_silu_##tiles };                 \
     static void run_##isa(const tpl_op_ctx *ctx, const tpl_bound *op)                            \
     {                                                                                            \
         linear_run(ctx, op, &kernels_##isa);                                                     \
@@ -140,14 +231,17 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
                                                               { TPL_LIN_Q8_TYPES(NAME_Q8_##isa) } };
 #define NAME_F32_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_portable",
 #define NAME_Q8_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_portable",
-LINEAR_ISA(portable)
+LINEAR_ISA(portable, portable, NULL)
 #if TPL_CPU_X86
 #define NAME_F32_avx2(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx2",
 #define NAME_Q8_avx2(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_avx2",
 #define NAME_F32_avx512(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx512",
 #define NAME_Q8_avx512(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_avx512vnni",
-LINEAR_ISA(avx2)
-LINEAR_ISA(avx512)
+#define NAME_F32_amx(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx512",
+#define NAME_Q8_amx(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_amx",
+LINEAR_ISA(avx2, avx2, NULL)
+LINEAR_ISA(avx512, avx512, NULL)
+LINEAR_ISA(amx, avx512, &tpl_lin_wide_amx)
 #endif
 
 static const struct {
@@ -159,6 +253,7 @@ static const struct {
 #if TPL_CPU_X86
     [TPL_ISA_AVX2] = { &kernels_avx2, run_avx2, names_avx2 },
     [TPL_ISA_AVX512] = { &kernels_avx512, run_avx512, names_avx512 },
+    [TPL_ISA_AMX] = { &kernels_amx, run_amx, names_amx },
 #endif
 };
 

@@ -1,35 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the linear driver (linear.c) asks of an ISA: for each weight type and activation form, a function that
- * multiplies one panel with some rows. A tile function does the same float operations in the same order for
- * each (row of x, row of w) whatever nt is, so results do not depend on batch or threads. Any thread.
+ * What the linear driver (linear.c) asks of an ISA: for each weight type and activation form, a function
+ * that multiplies one panel with some rows. A tile function does the same float operations in the same
+ * order for each (row of x, row of w) whatever nt is, so results do not depend on batch or threads. Any
+ * thread.
  */
 #ifndef TPL_KERNELS_CPU_LINEAR_H
 #define TPL_KERNELS_CPU_LINEAR_H
 
 #include "kernels/cpu/panel.h"
 
-/* y[t][0..15] = sum over k of x[t][k] * panel[k][0..15], for nt rows of x that lie xstride bytes apart. y is
- * 64-byte aligned, rows of 16. x: cols floats, or a q8 row of cols. Prefetches beyond the panel. */
+/* y[t][0..15] = sum over k of x[t][k] * panel[k][0..15], for nt rows of x that lie xstride bytes apart. y
+ * is 64-byte aligned, rows of 16. x: cols floats, or a q8 row of cols. Prefetches beyond the panel. */
 typedef void (*tpl_lin_tile)(const void *panel, int64_t cols, const void *x, size_t xstride, int nt,
                              float *y);
+
+/* The way of an ISA that multiplies 16 q8 rows at once and pays for that with preparation: panels are
+ * expanded to bytes once for many rows, the scales of 16 rows laid out once for many panels. Same bits as
+ * the tile functions beside it. begin and end enclose the calls of `multiply` on a thread. */
+typedef struct tpl_lin_wide {
+    void (*begin)(void);
+    void (*end)(void);
+    /* A panel to TPL_WIDE_BLOCK bytes per block; out 64-byte aligned. */
+    void (*expand)(tpl_dtype type, const void *panel, int64_t cols, uint8_t *out);
+    /* The scales of 16 rows: TPL_WIDE_SCALES floats per block; out 64-byte aligned. */
+    void (*scales)(const void *x, size_t xstride, int64_t cols, float *out);
+    /* y as of a tile function for 16 rows; work: TPL_WIDE_WORK bytes, 64-byte aligned. */
+    void (*multiply)(tpl_dtype type, const uint8_t *panel, int64_t cols, const void *x, size_t xstride,
+                     const float *scales, void *work, float *y);
+} tpl_lin_wide;
+
+enum {
+    TPL_WIDE_ROWS = 16,
+    TPL_WIDE_BLOCK = 640,                /* 32 inputs x 16 rows of bytes, 16 scales, 16 mins */
+    TPL_WIDE_SCALES = 3 * TPL_WIDE_ROWS, /* d, d / 254, ds */
+    TPL_WIDE_WORK = 4096
+};
 
 typedef struct tpl_lin_kernels {
     const tpl_lin_tile *f32; /* [TPL_N_DTYPES], NULL where there is none */
     const tpl_lin_tile *q8;
+    const tpl_lin_wide *wide; /* for every type with a q8 tile, or NULL */
     void (*silu_mul)(const float *g, const float *u, float *out, int n);
 } tpl_lin_kernels;
 
 extern const tpl_lin_tile tpl_lin_f32_portable[TPL_N_DTYPES], tpl_lin_q8_portable[TPL_N_DTYPES];
 extern const tpl_lin_tile tpl_lin_f32_avx2[TPL_N_DTYPES], tpl_lin_q8_avx2[TPL_N_DTYPES];
 extern const tpl_lin_tile tpl_lin_f32_avx512[TPL_N_DTYPES], tpl_lin_q8_avx512[TPL_N_DTYPES];
+extern const tpl_lin_wide tpl_lin_wide_amx;
 void tpl_lin_silu_portable(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx2(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx512(const float *g, const float *u, float *out, int n);
 
 /* Bytes ahead of the one being read that tiles ask for. Out-of-order execution alone gives 13 GB/s on two
- * shared Emerald Rapids cores, 1 KB ahead 17, 2 KB 21, from 3 KB on all there is; more would only fetch what
- * lies beyond a thread's share. */
+ * shared Emerald Rapids cores, 1 KB ahead 17, 2 KB 21, from 3 KB on all there is; more would only fetch
+ * what lies beyond a thread's share. */
 enum { TPL_LIN_AHEAD = 3072 };
 
 #define TPL_INLINE static inline __attribute__((always_inline))

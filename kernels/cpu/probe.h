@@ -21,5 +21,6 @@ typedef struct tpl_probe_loops {
 
 tpl_probe_loops tpl_probe_loops_avx2(void);
 tpl_probe_loops tpl_probe_loops_avx512(void);
+tpl_probe_loops tpl_probe_loops_amx(void);
 
 #endif

@@ -48,6 +48,7 @@ static const struct {
 #if TPL_CPU_X86
     [TPL_ISA_AVX2] = { run_avx2, "quant_avx2" },
     [TPL_ISA_AVX512] = { run_avx512, "quant_avx512" },
+    [TPL_ISA_AMX] = { run_avx512, "quant_avx512" },
 #endif
 };
 

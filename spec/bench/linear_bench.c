@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     tpl_err err = { 0 };
     void *data;
     tpl_abort *abort_word = tpl_abort_new();
-    if (isa < 0 || nth < 1 || nth > 64 || tpl_mem_map(&data, all, &err)) return 1;
+    if (isa < 0 || !tpl_isa_usable((tpl_isa)isa) || nth < 1 || nth > 64 || tpl_mem_map(&data, all, &err)) return 1;
     memset(data, 0x22, all); /* normal numbers in every type */
     if (tpl_team_new(&b.team, nth, tpl_spin_budget(nth), abort_word, &err)) return 1;
     probe(nth, all);

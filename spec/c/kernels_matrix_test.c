@@ -341,6 +341,29 @@ static void test_linear_q8(void **unused)
     every_isa(TPL_ACT_Q8, q8_types, N_Q8);
 }
 
+/* The tiles of AMX do the float operations of AVX-512 in the same order: equal bits, also with a row too few or
+ * too many for whole tiles and with one block, an odd and an even number of them. */
+static void test_amx_is_avx512(void **unused)
+{
+    static const int64_t cols[] = { 32, 64, 96, 128, 160, 2080 };
+    if (!tpl_isa_usable(TPL_ISA_AMX)) skip();
+    for (int t = 0; t < N_Q8; t++)
+        for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
+            problem p = { .cols = cols[c] };
+            add_weight(&p, q8_types[t], 37);
+            tpl_view x = make_x(TPL_ACT_Q8, p.cols, MAX_ROWS);
+            for (int T = 15; T <= 49; T += 17) { /* 15, 32, 49 */
+                float *tiles[3], *vectors[3];
+                multiply(&p, TPL_ISA_AMX, x, T, 2, 0, tiles);
+                multiply(&p, TPL_ISA_AVX512, x, T, 1, 0, vectors);
+                assert_memory_equal(tiles[0], vectors[0], (size_t)(37 * T) * 4);
+                free(tiles[0]), free(vectors[0]);
+            }
+            tpl_mem_free(x.data);
+            free_problem(&p);
+        }
+}
+
 /* Several weights of different types and heights in one op, shared out as one list. */
 static void test_linear_many_weights(void **unused)
 {
@@ -583,7 +606,7 @@ static void test_names(void **unused)
     assert_int_equal(tpl_isa_find("mmx"), -1);
     assert_int_equal(tpl_op_find("conv"), -1);
     assert_true(tpl_isa_usable(tpl_isa_best()) && tpl_isa_usable(TPL_ISA_PORTABLE) &&
-                !tpl_isa_usable(TPL_ISA_AMX));
+                !tpl_isa_usable(TPL_ISA_NEON));
 }
 
 int main(void)
@@ -598,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_quant_not_finite),
         cmocka_unit_test(test_linear_f32),
         cmocka_unit_test(test_linear_q8),
+        cmocka_unit_test(test_amx_is_avx512),
         cmocka_unit_test(test_linear_many_weights),
         cmocka_unit_test(test_linear_shares),
         cmocka_unit_test(test_linear_epi),
