@@ -7,22 +7,24 @@
 #define TPL_BIND_ENGINE_BOX_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "bind/bind.h"
 #include "serve/sched.h"
 
-/* Where the logit rows of one request go. */
+/* Where the logit rows of one request go. Freed by take_rows, or, with rows in memory, by drop_rows; the rest when the engine closes. */
 typedef struct tpl_row_sink {
     struct tpl_row_sink *next;
     int64_t handle;
+    bool is_done;        /* the request has ended: no more rows will come */
     FILE *file;          /* raw float32 rows are appended, NULL: not wanted */
     float *memory;       /* [cap_rows][vocab], NULL: not wanted */
-    int32_t *ids;        /* of the prompt: row i predicts ids[i + 1] */
-    int32_t n_ids, n_rows, top;
-    int32_t *argmax;     /* [n_ids] */
-    float *logprob;      /* [n_ids] of ids[i + 1] */
-    int32_t *top_id;     /* [n_ids][top] */
+    int32_t *ids;        /* of the prompt: the row of position i predicts ids[i + 1] */
+    int32_t n_ids, n_rows, cap_rows, top;
+    int32_t *argmax;     /* [cap_rows] */
+    float *logprob;      /* [cap_rows] of the next id, NULL: not scored */
+    int32_t *top_id;     /* [cap_rows][top] */
     float *top_logprob;
     int io_error;        /* errno of a failed write */
 } tpl_row_sink;
@@ -44,10 +46,10 @@ typedef struct tpl_engine_box {
     tpl_step_caps caps;
     uint8_t *eog;               /* [vocab] */
     tpl_row_sink *sinks;
-    pthread_mutex_t tap_lock;
+    pthread_mutex_t tap_lock;   /* guards the fields below */
     tpl_tapped *taps, **last_tap;
     char *tap_glob;
-    int tap_failed;
+    bool is_tapping, tap_failed;
 } tpl_engine_box;
 
 extern const tpl_class tpl_engine_class;
@@ -62,12 +64,15 @@ int tpl_engine_pump(lua_State *L);
 int tpl_engine_cancel(lua_State *L);
 int tpl_engine_idle(lua_State *L);
 int tpl_engine_take_rows(lua_State *L);
+int tpl_engine_drop_rows(lua_State *L);
 int tpl_engine_tap_begin(lua_State *L);
 int tpl_engine_tap_end(lua_State *L);
 int tpl_engine_product_error(lua_State *L); /* a function of the module */
 
 /* Fields of an options table. */
 double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise);
+/* A whole number from least to most; raises for another. */
+int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise);
 const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise);
 
 #endif

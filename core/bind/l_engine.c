@@ -2,6 +2,7 @@
  *
  * tpl.core.engine: a running deployment for Lua. Ranks, stages and token positions count from 0.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,14 @@ double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise
     double v = lua_isnumber(L, -1) ? lua_tonumber(L, -1) : otherwise;
     lua_pop(L, 1);
     return v;
+}
+
+int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise)
+{
+    double v = tpl_opt_number(L, index, key, (double)otherwise);
+    if (v != (double)otherwise && (v != floor(v) || v < (double)least || v > (double)most))
+        luaL_error(L, "%s is %f, a whole number from %f to %f is wanted", key, v, (double)least, (double)most);
+    return (int64_t)v;
 }
 
 /* Valid while the table holds the string. */
@@ -49,7 +58,7 @@ typedef struct progress_ctx {
     int function; /* stack index */
 } progress_ctx;
 
-/* Errors of the callback are dropped: it only draws. */
+/* Errors of the callback are dropped: it only draws. Raises nothing itself (no memory is taken outside pcall), so that no loader is left behind. */
 static void on_progress(void *ctx, int rank, uint64_t bytes, uint64_t total)
 {
     progress_ctx *p = ctx;
@@ -79,15 +88,19 @@ static tpl_status parse_programs(lua_State *L, tpl_engine_box *b, tpl_err *err)
     return st;
 }
 
+static uint32_t opt_cap(lua_State *L, int index, const char *key, uint32_t otherwise)
+{
+    return (uint32_t)tpl_opt_whole(L, index, key, 0, UINT32_MAX, otherwise);
+}
+
 static void read_caps(lua_State *L, tpl_engine_box *b)
 {
     lua_getfield(L, 1, "caps");
     int at = lua_gettop(L);
     const tpl_step_caps *p = &b->programs[0]->caps;
     luaL_checktype(L, at, LUA_TTABLE);
-    b->caps = (tpl_step_caps){ .tok = p->tok, .seq = p->seq, .out = p->out, .vocab = p->vocab,
-                               .pages = (uint32_t)tpl_opt_number(L, at, "pages", 1), .pool = (uint32_t)tpl_opt_number(L, at, "pool", 1),
-                               .logit_rows = (uint32_t)tpl_opt_number(L, at, "logit_rows", 1), .top = (uint32_t)tpl_opt_number(L, at, "top", 20) };
+    b->caps = (tpl_step_caps){ .tok = p->tok, .seq = p->seq, .out = p->out, .vocab = p->vocab, .pages = opt_cap(L, at, "pages", 1),
+                               .pool = opt_cap(L, at, "pool", 1), .logit_rows = opt_cap(L, at, "logit_rows", 1), .top = opt_cap(L, at, "top", 20) };
     lua_pop(L, 1);
 }
 
@@ -100,12 +113,11 @@ static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpo
     progress_ctx p = { L, 0 };
     lua_getfield(L, 1, "progress");
     p.function = lua_gettop(L);
-    tpl_engine_desc d = { .programs = b->programs, .n_stages = b->n_stages, .checkpoint = cp, .threads = (int)tpl_opt_number(L, 1, "threads", 1),
-                          .isa = (tpl_isa)isa, .kv_dtype = (tpl_dtype)kv, .kv_page = (int32_t)tpl_opt_number(L, 1, "kv_page", 16),
-                          .kv_pages = (int64_t)tpl_opt_number(L, 1, "kv_pages", 1), .caps = b->caps, .stall_s = tpl_opt_number(L, 1, "stall_s", 0) };
+    tpl_engine_desc d = { .programs = b->programs, .n_stages = b->n_stages, .checkpoint = cp, .threads = (int)tpl_opt_whole(L, 1, "threads", 1, 1024, 1),
+                          .isa = (tpl_isa)isa, .kv_dtype = (tpl_dtype)kv, .kv_page = (int32_t)tpl_opt_whole(L, 1, "kv_page", 1, INT32_MAX, 16),
+                          .kv_pages = tpl_opt_whole(L, 1, "kv_pages", 1, UINT32_MAX, 1), .caps = b->caps, .stall_s = tpl_opt_number(L, 1, "stall_s", 0) };
     if (lua_isfunction(L, p.function)) d.progress = on_progress, d.progress_ctx = &p;
     TPL_TRY(tpl_fault_parse(&d.fault, tpl_opt_string(L, 1, "fault", NULL), err));
-    if (d.threads < 1 || d.threads > 1024) return tpl_fail(err, TPL_ERR_ARG, 0, "threads", "%d is not 1 to 1024", d.threads);
     return tpl_engine_open(&b->engine, &d, err);
 }
 
@@ -185,19 +197,27 @@ static int engine_variants(lua_State *L)
     return 1;
 }
 
+/* fault_hits(): how many places, ops and weights over all ranks, the planted fault acts on; 0 when none is planted */
+static int engine_fault_hits(lua_State *L)
+{
+    const tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
+    lua_pushinteger(L, tpl_engine_fault_hits(b->engine));
+    return 1;
+}
+
 /* roundtrip(text): parses a program and prints it again */
 static int engine_roundtrip(lua_State *L)
 {
     size_t len;
     const char *text = luaL_checklstring(L, 1, &len);
+    tpl_text *t = tpl_text_new(L);
     tpl_program *p;
     tpl_err err = { 0 };
     if (tpl_program_parse(&p, text, len, &err)) return tpl_push_err(L, &err);
-    char *out = tpl_program_print(p);
+    t->s = tpl_program_print(p);
     tpl_program_free(p);
-    if (!out) return luaL_error(L, "out of memory");
-    lua_pushstring(L, out);
-    free(out);
+    if (!t->s) return luaL_error(L, "out of memory");
+    lua_pushstring(L, t->s);
     return 1;
 }
 
@@ -205,17 +225,17 @@ static int engine_roundtrip(lua_State *L)
 static int engine_step_bytes(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
-    tpl_step_caps c = { .tok = (uint32_t)tpl_opt_number(L, 1, "tok", 0), .seq = (uint32_t)tpl_opt_number(L, 1, "seq", 0),
-                        .out = (uint32_t)tpl_opt_number(L, 1, "out", 0), .pages = (uint32_t)tpl_opt_number(L, 1, "pages", 0),
-                        .pool = (uint32_t)tpl_opt_number(L, 1, "pool", 0), .logit_rows = (uint32_t)tpl_opt_number(L, 1, "logit_rows", 0),
-                        .vocab = (uint32_t)tpl_opt_number(L, 1, "vocab", 0), .top = (uint32_t)tpl_opt_number(L, 1, "top", 0) };
+    tpl_step_caps c = { .tok = opt_cap(L, 1, "tok", 0), .seq = opt_cap(L, 1, "seq", 0), .out = opt_cap(L, 1, "out", 0),
+                        .pages = opt_cap(L, 1, "pages", 0), .pool = opt_cap(L, 1, "pool", 0), .logit_rows = opt_cap(L, 1, "logit_rows", 0),
+                        .vocab = opt_cap(L, 1, "vocab", 0), .top = opt_cap(L, 1, "top", 0) };
     lua_pushnumber(L, (double)tpl_step_bytes(&c));
     return 1;
 }
 
 static const luaL_Reg methods[] = {
     { "stats", engine_stats }, { "variants", engine_variants }, { "add", tpl_engine_add }, { "pump", tpl_engine_pump },
-    { "cancel", tpl_engine_cancel }, { "idle", tpl_engine_idle }, { "take_rows", tpl_engine_take_rows },
+    { "cancel", tpl_engine_cancel }, { "idle", tpl_engine_idle }, { "take_rows", tpl_engine_take_rows }, { "drop_rows", tpl_engine_drop_rows },
+    { "fault_hits", engine_fault_hits },
     { "tap_begin", tpl_engine_tap_begin }, { "tap_end", tpl_engine_tap_end }, { NULL, NULL }
 };
 const tpl_class tpl_engine_class = { "tpl.engine", close_engine, methods };

@@ -10,6 +10,28 @@
 #include "bind/engine_box.h"
 #include "serve/score.h"
 
+static bool opt_flag(lua_State *L, int index, const char *key)
+{
+    lua_getfield(L, index, key);
+    bool on = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return on;
+}
+
+/* Pushes {{id, logprob}..}. */
+static void push_top(lua_State *L, int n, const int32_t *ids, const float *logprobs)
+{
+    lua_createtable(L, n, 0);
+    for (int k = 0; k < n; k++) {
+        lua_createtable(L, 2, 0);
+        lua_pushinteger(L, ids[k]);
+        lua_rawseti(L, -2, 1);
+        lua_pushnumber(L, logprobs[k]);
+        lua_rawseti(L, -2, 2);
+        lua_rawseti(L, -2, k + 1);
+    }
+}
+
 /* -- Row sinks ---- */
 
 void tpl_sink_free(tpl_row_sink *s)
@@ -25,14 +47,15 @@ void tpl_sink_free(tpl_row_sink *s)
     free(s);
 }
 
-static void score_row(tpl_row_sink *s, int32_t at, const float *row, int64_t vocab)
+static void score_row(tpl_row_sink *s, int32_t at, int64_t pos, const float *row, int64_t vocab)
 {
     s->argmax[at] = tpl_row_argmax(row, vocab);
-    if (!s->top_id) return;
+    if (!s->logprob) return;
+    size_t top0 = (size_t)at * (size_t)s->top;
     double lse = tpl_row_logsumexp(row, vocab);
-    s->logprob[at] = at + 1 < s->n_ids ? (float)((double)row[s->ids[at + 1]] - lse) : NAN;
-    tpl_row_top(row, vocab, s->top, s->top_id + (size_t)at * (size_t)s->top, s->top_logprob + (size_t)at * (size_t)s->top);
-    for (int i = 0; i < s->top; i++) s->top_logprob[(size_t)at * (size_t)s->top + (size_t)i] -= (float)lse;
+    s->logprob[at] = pos + 1 < s->n_ids ? (float)((double)row[s->ids[pos + 1]] - lse) : NAN;
+    tpl_row_top(row, vocab, s->top, s->top_id + top0, s->top_logprob + top0);
+    for (int i = 0; i < s->top; i++) s->top_logprob[top0 + (size_t)i] -= (float)lse;
 }
 
 static void on_rows(void *ctx, void *user, int64_t pos0, int32_t n, const float *rows, int64_t vocab)
@@ -40,83 +63,144 @@ static void on_rows(void *ctx, void *user, int64_t pos0, int32_t n, const float 
     tpl_row_sink *s = user;
     (void)ctx;
     if (!s) return;
-    if (s->file && fwrite(rows, sizeof *rows, (size_t)n * (size_t)vocab, s->file) != (size_t)n * (size_t)vocab && !s->io_error) s->io_error = errno ? errno : EIO;
-    for (int32_t i = 0; i < n && s->n_rows < s->n_ids; i++, s->n_rows++) {
-        if (s->memory) memcpy(s->memory + (size_t)s->n_rows * (size_t)vocab, rows + (size_t)i * (size_t)vocab, (size_t)vocab * sizeof *rows);
-        score_row(s, s->top_id ? (int32_t)(pos0 + i) : s->n_rows, rows + (size_t)i * (size_t)vocab, vocab);
+    size_t n_floats = (size_t)n * (size_t)vocab;
+    if (s->file && fwrite(rows, sizeof *rows, n_floats, s->file) != n_floats && !s->io_error) s->io_error = errno ? errno : EIO;
+    for (int32_t i = 0; i < n && s->n_rows < s->cap_rows; i++, s->n_rows++) {
+        const float *row = rows + (size_t)i * (size_t)vocab;
+        if (s->memory) memcpy(s->memory + (size_t)s->n_rows * (size_t)vocab, row, (size_t)vocab * sizeof *row);
+        score_row(s, s->n_rows, pos0 + i, row, vocab);
     }
 }
 
-/* sink = {file=path} | {memory=true} | {top=K}, at index; rows = how many will come */
-static tpl_status sink_new(lua_State *L, int index, const tpl_engine_box *b, const int32_t *ids, int32_t n_ids, int32_t rows, tpl_row_sink **out, tpl_err *err)
+/* What the table at `index`, {file=path} | {memory=true} | {top=K}, asks for. */
+typedef struct sink_wish {
+    const char *file; /* valid while the table holds it */
+    bool memory;
+    int32_t top;      /* -1: no scores */
+} sink_wish;
+
+static sink_wish read_wish(lua_State *L, int index, const tpl_engine_box *b)
 {
-    tpl_row_sink *s = calloc(1, sizeof *s);
-    *out = s;
-    bool ok = s && (s->argmax = calloc((size_t)n_ids, sizeof *s->argmax)) && (s->ids = malloc((size_t)n_ids * sizeof *s->ids));
-    if (ok) memcpy(s->ids, ids, (size_t)n_ids * sizeof *ids), s->n_ids = n_ids;
-    int top = (int)tpl_opt_number(L, index, "top", -1);
-    if (ok && top >= 0) {
-        s->top = top;
-        ok = (s->logprob = calloc((size_t)n_ids, sizeof *s->logprob)) && (s->top_id = calloc((size_t)n_ids * (size_t)(top + 1), sizeof *s->top_id)) &&
-             (s->top_logprob = calloc((size_t)n_ids * (size_t)(top + 1), sizeof *s->top_logprob));
-    }
-    lua_getfield(L, index, "memory");
-    if (ok && lua_toboolean(L, -1)) ok = (s->memory = malloc((size_t)rows * b->caps.vocab * sizeof(float))) != NULL;
-    lua_pop(L, 1);
-    if (!ok) return tpl_fail(err, TPL_ERR_MEM, 0, "logits", "out of memory");
-    const char *path = tpl_opt_string(L, index, "file", NULL);
-    if (path && !(s->file = fopen(path, "ab"))) return tpl_fail(err, TPL_ERR_IO, errno, path, "%s", strerror(errno));
-    return TPL_OK;
+    return (sink_wish){ .file = tpl_opt_string(L, index, "file", NULL), .memory = opt_flag(L, index, "memory"),
+                        .top = (int32_t)tpl_opt_whole(L, index, "top", 0, b->caps.vocab, -1) };
 }
 
-/* take_rows(handle) -> {rows=, vocab=, argmax={..}, logprob={..}, top={{{id, logprob}..}..}, data=lightuserdata}; rows in memory live as long as the engine */
-int tpl_engine_take_rows(lua_State *L)
+static bool sink_alloc(tpl_row_sink *s, const sink_wish *w, uint32_t vocab)
 {
-    tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
-    int64_t handle = (int64_t)luaL_checknumber(L, 2);
-    tpl_row_sink *s = b->sinks;
-    while (s && s->handle != handle) s = s->next;
-    if (!s) return luaL_error(L, "no rows were asked for by request %d", (int)handle);
-    if (s->file) {
-        int e = fclose(s->file) ? errno : s->io_error;
-        s->file = NULL;
-        if (e) {
-            tpl_err err = { 0 };
-            tpl_fail(&err, TPL_ERR_IO, e, "logits", "writing failed: %s", strerror(e));
-            return tpl_push_err(L, &err);
-        }
+    size_t n = (size_t)s->cap_rows;
+    if (!(s->argmax = calloc(n, sizeof *s->argmax)) || !(s->ids = malloc((size_t)s->n_ids * sizeof *s->ids))) return false;
+    if (w->memory && !(s->memory = malloc(n * vocab * sizeof *s->memory))) return false;
+    if (w->top < 0) return true;
+    s->top = w->top;
+    size_t tops = n * ((size_t)w->top + 1);
+    return (s->logprob = calloc(n, sizeof *s->logprob)) && (s->top_id = calloc(tops, sizeof *s->top_id)) &&
+           (s->top_logprob = calloc(tops, sizeof *s->top_logprob));
+}
+
+/* A sink for the rows of all positions of a request, or of one. Calls nothing of Lua. */
+static tpl_status sink_new(tpl_row_sink **out, const sink_wish *w, const tpl_request *r, uint32_t vocab, tpl_err *err)
+{
+    tpl_row_sink *s = *out = calloc(1, sizeof *s);
+    if (s) {
+        s->n_ids = r->n_ids;
+        s->cap_rows = r->flags & TPL_REQ_ROWS_ALL ? r->n_ids : 1;
     }
+    if (!s || !sink_alloc(s, w, vocab)) {
+        tpl_sink_free(s);
+        return tpl_fail(err, TPL_ERR_MEM, 0, "logits", "out of memory");
+    }
+    memcpy(s->ids, r->ids, (size_t)r->n_ids * sizeof *r->ids);
+    if (!w->file || (s->file = fopen(w->file, "ab"))) return TPL_OK;
+    int e = errno;
+    tpl_sink_free(s);
+    return tpl_fail(err, TPL_ERR_IO, e, w->file, "%s", strerror(e));
+}
+
+/* The link that points to the sink of a request; to NULL when there is none. */
+static tpl_row_sink **find_sink(tpl_engine_box *b, int64_t handle)
+{
+    tpl_row_sink **at = &b->sinks;
+    while (*at && (*at)->handle != handle) at = &(*at)->next;
+    return at;
+}
+
+static void drop_sink(tpl_row_sink **at)
+{
+    tpl_row_sink *s = *at;
+    *at = s->next;
+    tpl_sink_free(s);
+}
+
+static void push_numbers(lua_State *L, const tpl_row_sink *s)
+{
+    lua_createtable(L, s->n_rows, 0);
+    for (int i = 0; i < s->n_rows; i++) {
+        lua_pushnumber(L, s->logprob[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "logprob");
+    lua_createtable(L, s->n_rows, 0);
+    for (int i = 0; i < s->n_rows; i++) {
+        push_top(L, s->top, s->top_id + (size_t)i * (size_t)s->top, s->top_logprob + (size_t)i * (size_t)s->top);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "top");
+}
+
+static void push_rows(lua_State *L, const tpl_engine_box *b, const tpl_row_sink *s)
+{
     lua_createtable(L, 0, 6);
     lua_pushinteger(L, s->n_rows);
     lua_setfield(L, -2, "rows");
     lua_pushinteger(L, (lua_Integer)b->caps.vocab);
     lua_setfield(L, -2, "vocab");
     lua_createtable(L, s->n_rows, 0);
-    for (int i = 0; i < s->n_rows; i++) lua_pushinteger(L, s->argmax[i]), lua_rawseti(L, -2, i + 1);
+    for (int i = 0; i < s->n_rows; i++) {
+        lua_pushinteger(L, s->argmax[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
     lua_setfield(L, -2, "argmax");
     if (s->memory) {
         lua_pushlightuserdata(L, s->memory);
         lua_setfield(L, -2, "data");
     }
-    if (!s->top_id) return 1;
-    lua_createtable(L, s->n_rows, 0);
-    for (int i = 0; i < s->n_rows; i++) lua_pushnumber(L, s->logprob[i]), lua_rawseti(L, -2, i + 1);
-    lua_setfield(L, -2, "logprob");
-    lua_createtable(L, s->n_rows, 0);
-    for (int i = 0; i < s->n_rows; i++) {
-        lua_createtable(L, s->top, 0);
-        for (int k = 0; k < s->top; k++) {
-            lua_createtable(L, 2, 0);
-            lua_pushinteger(L, s->top_id[(size_t)i * (size_t)s->top + (size_t)k]);
-            lua_rawseti(L, -2, 1);
-            lua_pushnumber(L, s->top_logprob[(size_t)i * (size_t)s->top + (size_t)k]);
-            lua_rawseti(L, -2, 2);
-            lua_rawseti(L, -2, k + 1);
+    if (s->logprob) push_numbers(L, s);
+}
+
+/* take_rows(handle) -> {rows=, vocab=, argmax={..}, logprob={..}, top={{{id, logprob}..}..}, data=lightuserdata}, once the request has ended.
+ * data lives until drop_rows(handle) or the end of the engine; rows that were not kept in memory can be taken once. */
+int tpl_engine_take_rows(lua_State *L)
+{
+    tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
+    int64_t handle = (int64_t)luaL_checknumber(L, 2);
+    tpl_row_sink **at = find_sink(b, handle), *s = *at;
+    if (!s) return luaL_error(L, "no rows are kept for request %d", (int)handle);
+    if (!s->is_done) return luaL_error(L, "request %d still runs", (int)handle);
+    if (s->file) {
+        int e = fclose(s->file) ? errno : 0;
+        s->file = NULL;
+        if (s->io_error) e = s->io_error;
+        if (e) {
+            tpl_err err = { 0 };
+            drop_sink(at);
+            tpl_fail(&err, TPL_ERR_IO, e, "logits", "writing failed: %s", strerror(e));
+            return tpl_push_err(L, &err);
         }
-        lua_rawseti(L, -2, i + 1);
     }
-    lua_setfield(L, -2, "top");
+    push_rows(L, b, s); /* may raise: the sink is still in the list */
+    if (!s->memory) drop_sink(at);
     return 1;
+}
+
+/* drop_rows(handle): frees what take_rows gave; nothing to do for a request that keeps no rows, or none any more */
+int tpl_engine_drop_rows(lua_State *L)
+{
+    tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
+    int64_t handle = (int64_t)luaL_checknumber(L, 2);
+    tpl_row_sink **at = find_sink(b, handle);
+    if (*at && !(*at)->is_done) return luaL_error(L, "request %d still runs", (int)handle);
+    if (*at) drop_sink(at);
+    return 0;
 }
 
 /* -- Scheduler ---- */
@@ -139,18 +223,33 @@ static void read_eog(lua_State *L, int index, tpl_engine_box *b)
     lua_pop(L, 1);
 }
 
+/* Any number serves as a seed; what 64 bits cannot hold counts as 0. */
+static uint64_t opt_seed(lua_State *L, int index)
+{
+    double v = tpl_opt_number(L, index, "seed", 0);
+    if (v >= 0) return v < 18446744073709551616.0 ? (uint64_t)v : 0;
+    return v >= -9223372036854775808.0 ? (uint64_t)(int64_t)v : 0;
+}
+
 tpl_status tpl_box_open_sched(lua_State *L, int index, tpl_engine_box *b, tpl_err *err)
 {
     b->eog = calloc(b->caps.vocab, 1);
     if (!b->eog) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     read_eog(L, index, b);
-    lua_getfield(L, index, "shuffle");
-    bool shuffle = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    tpl_sched_desc d = { .engine = b->engine, .caps = b->caps, .n_stages = b->n_stages, .page = (uint32_t)tpl_opt_number(L, index, "kv_page", 16),
-                         .n_pages = (uint32_t)tpl_opt_number(L, index, "kv_pages", 1), .chunk = (int32_t)tpl_opt_number(L, index, "chunk", 0),
-                         .shuffle_pages = shuffle, .seed = (uint64_t)tpl_opt_number(L, index, "seed", 0), .is_eog = is_eog, .eog_ctx = b,
-                         .on_rows = on_rows, .rows_ctx = b };
+    tpl_sched_desc d = {
+        .engine = b->engine,
+        .caps = b->caps,
+        .n_stages = b->n_stages,
+        .page = (uint32_t)tpl_opt_whole(L, index, "kv_page", 1, INT32_MAX, 16),
+        .n_pages = (uint32_t)tpl_opt_whole(L, index, "kv_pages", 1, UINT32_MAX, 1),
+        .chunk = (int32_t)tpl_opt_whole(L, index, "chunk", 0, INT32_MAX, 0),
+        .shuffle_pages = opt_flag(L, index, "shuffle"),
+        .seed = opt_seed(L, index),
+        .is_eog = is_eog,
+        .eog_ctx = b,
+        .on_rows = on_rows,
+        .rows_ctx = b,
+    };
     return tpl_sched_new(&b->sched, &d, err);
 }
 
@@ -173,8 +272,10 @@ static int32_t *read_ids(lua_State *L, int index, const char *key, int32_t *n)
 static float *read_floats(lua_State *L, int index, const char *key, int32_t n)
 {
     lua_getfield(L, index, key);
+    bool is_table = lua_istable(L, -1);
     float *x = lua_newuserdata(L, ((size_t)n + 1) * sizeof *x);
-    for (int i = 0; i < n; i++) {
+    memset(x, 0, ((size_t)n + 1) * sizeof *x);
+    for (int i = 0; is_table && i < n; i++) {
         lua_rawgeti(L, -2, i + 1);
         x[i] = (float)lua_tonumber(L, -1);
         lua_pop(L, 1);
@@ -184,19 +285,17 @@ static float *read_floats(lua_State *L, int index, const char *key, int32_t n)
 
 static tpl_sampling read_sampling(lua_State *L, int index)
 {
-    return (tpl_sampling){ .temperature = (float)tpl_opt_number(L, index, "temperature", 0), .top_p = (float)tpl_opt_number(L, index, "top_p", 1),
-                           .min_p = (float)tpl_opt_number(L, index, "min_p", 0), .repetition = (float)tpl_opt_number(L, index, "repetition_penalty", 1),
-                           .frequency = (float)tpl_opt_number(L, index, "frequency_penalty", 0),
-                           .presence = (float)tpl_opt_number(L, index, "presence_penalty", 0), .top_k = (int32_t)tpl_opt_number(L, index, "top_k", 0),
-                           .n_logprobs = (uint32_t)tpl_opt_number(L, index, "logprobs", 0), .seed = (uint64_t)tpl_opt_number(L, index, "seed", 0) };
-}
-
-static bool opt_flag(lua_State *L, int index, const char *key)
-{
-    lua_getfield(L, index, key);
-    bool on = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return on;
+    return (tpl_sampling){
+        .temperature = (float)tpl_opt_number(L, index, "temperature", 0),
+        .top_p = (float)tpl_opt_number(L, index, "top_p", 1),
+        .min_p = (float)tpl_opt_number(L, index, "min_p", 0),
+        .repetition = (float)tpl_opt_number(L, index, "repetition_penalty", 1),
+        .frequency = (float)tpl_opt_number(L, index, "frequency_penalty", 0),
+        .presence = (float)tpl_opt_number(L, index, "presence_penalty", 0),
+        .top_k = (int32_t)tpl_opt_whole(L, index, "top_k", INT32_MIN, INT32_MAX, 0),
+        .n_logprobs = (uint32_t)tpl_opt_whole(L, index, "logprobs", 0, TPL_EVENT_TOP, 0),
+        .seed = opt_seed(L, index),
+    };
 }
 
 /* add{ids=, max_tokens=, rows="all"|"last", sink=, ignore_eos=, temperature=, .., bias_ids=, biases=} -> handle */
@@ -204,7 +303,7 @@ int tpl_engine_add(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
     luaL_checktype(L, 2, LUA_TTABLE);
-    tpl_request r = { .max_tokens = (int32_t)tpl_opt_number(L, 2, "max_tokens", 0), .sampling = read_sampling(L, 2) };
+    tpl_request r = { .max_tokens = (int32_t)tpl_opt_whole(L, 2, "max_tokens", INT32_MIN, INT32_MAX, 0), .sampling = read_sampling(L, 2) };
     int32_t n_bias;
     const char *rows = tpl_opt_string(L, 2, "rows", NULL);
     r.ids = read_ids(L, 2, "ids", &r.n_ids);
@@ -216,10 +315,9 @@ int tpl_engine_add(lua_State *L)
     tpl_err err = { 0 };
     tpl_row_sink *sink = NULL;
     lua_getfield(L, 2, "sink");
-    if (rows && lua_istable(L, -1) && r.n_ids > 0 &&
-        sink_new(L, lua_gettop(L), b, r.ids, r.n_ids, r.flags & TPL_REQ_ROWS_ALL ? r.n_ids : 1, &sink, &err)) {
-        tpl_sink_free(sink);
-        return tpl_push_err(L, &err);
+    if (rows && lua_istable(L, -1) && r.n_ids > 0) {
+        sink_wish w = read_wish(L, lua_gettop(L), b);
+        if (sink_new(&sink, &w, &r, b->caps.vocab, &err)) return tpl_push_err(L, &err);
     }
     r.user = sink;
     int64_t handle;
@@ -268,15 +366,7 @@ static void push_event(lua_State *L, const tpl_event *e)
     lua_pushnumber(L, e->logprob);
     lua_setfield(L, -2, "logprob");
     if (!e->n_top) return;
-    lua_createtable(L, e->n_top, 0);
-    for (int i = 0; i < e->n_top; i++) {
-        lua_createtable(L, 2, 0);
-        lua_pushinteger(L, e->top_id[i]);
-        lua_rawseti(L, -2, 1);
-        lua_pushnumber(L, e->top_logprob[i]);
-        lua_rawseti(L, -2, 2);
-        lua_rawseti(L, -2, i + 1);
-    }
+    push_top(L, e->n_top, e->top_id, e->top_logprob);
     lua_setfield(L, -2, "top");
 }
 
@@ -289,6 +379,8 @@ int tpl_engine_pump(lua_State *L)
     lua_newtable(L);
     tpl_event e;
     for (int i = 1; tpl_sched_next_event(b->sched, &e); i++) {
+        tpl_row_sink *sink = e.user;
+        if (sink && e.kind == TPL_EVENT_DONE) sink->is_done = true;
         push_event(L, &e);
         lua_rawseti(L, -2, i);
     }

@@ -3,6 +3,7 @@
  * Taps: copies of the values that ops leave behind, by name, for `tap` and `verify`. Rank threads append under a lock; a tapped step may allocate.
  */
 #include <fnmatch.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,22 +22,49 @@ void tpl_taps_free(tpl_engine_box *b)
     b->tap_glob = NULL;
 }
 
+/* After tap_end a step that failed may still be walked by some ranks: what they bring is not wanted, and the list is Lua's to read. */
+static bool is_wanted(tpl_engine_box *b, const char *name)
+{
+    pthread_mutex_lock(&b->tap_lock);
+    bool is = b->is_tapping && (!b->tap_glob || !fnmatch(b->tap_glob, name, 0));
+    pthread_mutex_unlock(&b->tap_lock);
+    return is;
+}
+
+/* Begins with an empty list, or ends; takes the glob. */
+static void set_tapping(tpl_engine_box *b, bool on, char *glob)
+{
+    pthread_mutex_lock(&b->tap_lock);
+    if (on) {
+        tpl_taps_free(b);
+        b->tap_glob = glob;
+        b->tap_failed = false;
+    }
+    b->is_tapping = on;
+    pthread_mutex_unlock(&b->tap_lock);
+}
+
 static void on_tap(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view, const tpl_step *step)
 {
     tpl_engine_box *b = ctx;
     const char *name = p->values[p->ops[op].out[i_out]].name;
-    if (view->act != TPL_ACT_F32 || (b->tap_glob && fnmatch(b->tap_glob, name, 0))) return;
+    if (view->act != TPL_ACT_F32 || !is_wanted(b, name)) return;
     int64_t rows = tpl_view_rows(view, step);
     tpl_tapped *t = malloc(sizeof *t + (size_t)rows * (size_t)view->cols * sizeof(float));
-    pthread_mutex_lock(&b->tap_lock);
     if (t) {
         *t = (tpl_tapped){ .rank = rank, .stage = p->stage, .op = op, .i_out = i_out, .op_name = p->ops[op].name, .value_name = name, .rows = rows,
                            .cols = view->cols, .step = (int64_t)step->id, .real_rows = view->sym == TPL_SYM_TOK ? step->n_tok : step->n_out };
         memcpy(t->data, view->data, (size_t)rows * (size_t)view->cols * sizeof(float));
+    }
+    pthread_mutex_lock(&b->tap_lock);
+    bool is_kept = t && b->is_tapping;
+    if (is_kept) {
         *b->last_tap = t;
         b->last_tap = &t->next;
-    } else b->tap_failed = 1;
+    }
+    if (!t) b->tap_failed = true;
     pthread_mutex_unlock(&b->tap_lock);
+    if (!is_kept) free(t);
 }
 
 /* tap_begin(glob): from now on steps leave copies of values whose name matches; nil: all */
@@ -44,8 +72,9 @@ int tpl_engine_tap_begin(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
     const char *glob = luaL_optstring(L, 2, NULL);
-    tpl_taps_free(b);
-    if (glob && !(b->tap_glob = strdup(glob))) return luaL_error(L, "out of memory");
+    char *copy = glob ? strdup(glob) : NULL;
+    if (glob && !copy) return luaL_error(L, "out of memory");
+    set_tapping(b, true, copy);
     tpl_engine_set_tap(b->engine, on_tap, b);
     return 0;
 }
@@ -55,6 +84,7 @@ int tpl_engine_tap_end(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
     tpl_engine_set_tap(b->engine, NULL, NULL);
+    set_tapping(b, false, NULL);
     if (b->tap_failed) return luaL_error(L, "out of memory while tapping");
     lua_newtable(L);
     int i = 0;
@@ -79,10 +109,9 @@ int tpl_engine_tap_end(lua_State *L)
 
 /* -- One row of a product, again ---- */
 
-/* The ranges {{first, count}, ..} at index, as columns or rows of a tensor; raises for anything else. */
-static int64_t read_ranges(lua_State *L, int index, tpl_range *out, int cap, int *n)
+/* The ranges {{first, count}, ..} at index, as columns or rows of a tensor of `size`; raises for anything else. */
+static void read_ranges(lua_State *L, int index, int64_t size, tpl_range *out, int cap, int *n)
 {
-    int64_t total = 0;
     luaL_checktype(L, index, LUA_TTABLE);
     *n = (int)lua_objlen(L, index);
     if (*n > cap) luaL_error(L, "too many ranges");
@@ -90,11 +119,18 @@ static int64_t read_ranges(lua_State *L, int index, tpl_range *out, int cap, int
         lua_rawgeti(L, index, i + 1);
         lua_rawgeti(L, -1, 1);
         lua_rawgeti(L, -2, 2);
-        out[i] = (tpl_range){ (int64_t)lua_tonumber(L, -2), (int64_t)lua_tonumber(L, -1) };
-        total += out[i].count;
+        double first = lua_tonumber(L, -2), count = lua_tonumber(L, -1);
+        if (!(first >= 0 && count >= 0 && first + count <= (double)size)) luaL_error(L, "a range lies outside the tensor");
+        out[i] = (tpl_range){ (int64_t)first, (int64_t)count };
         lua_pop(L, 3);
     }
-    return total;
+}
+
+/* The pointer in the FFI pointer at index. */
+static const float *read_pointer(lua_State *L, int index)
+{
+    if (strcmp(luaL_typename(L, index), "cdata")) luaL_error(L, "argument %d is no FFI pointer", index);
+    return *(const float *const *)lua_topointer(L, index);
 }
 
 static double dot(const float *w, const float *x, const tpl_range *cols, int n)
@@ -113,12 +149,13 @@ int tpl_engine_product_error(lua_State *L)
     const tpl_ckpt_tensor *t = tpl_checkpoint_find(cp, luaL_checkstring(L, 2));
     tpl_range rows[256], cols[256];
     int n_rows, n_cols;
-    read_ranges(L, 3, rows, 256, &n_rows);
-    read_ranges(L, 4, cols, 256, &n_cols);
-    const float *x = *(const float *const *)lua_topointer(L, 5), *y = *(const float *const *)lua_topointer(L, 6);
+    const float *x = read_pointer(L, 5), *y = read_pointer(L, 6);
     uint64_t row_bytes;
     if (!t || t->dtype < 0 || t->n_dims < 1) return 0;
-    int64_t width = t->dims[t->n_dims - 1];
+    int64_t width = t->dims[t->n_dims - 1], height = 1;
+    for (int i = 0; i + 1 < t->n_dims; i++) height *= t->dims[i];
+    read_ranges(L, 3, height, rows, 256, &n_rows);
+    read_ranges(L, 4, width, cols, 256, &n_cols);
     if (!tpl_dtype_row_bytes((tpl_dtype)t->dtype, (uint64_t)width, &row_bytes)) return 0;
     char *raw = lua_newuserdata(L, (size_t)row_bytes);
     float *w = lua_newuserdata(L, (size_t)width * sizeof *w);

@@ -23,29 +23,49 @@ static uint32_t gcd(uint32_t a, uint32_t b)
     return a;
 }
 
-/* Row counts must divide by every divisor that a value of the symbol has. */
-static uint32_t padding(const tpl_engine_desc *d, tpl_sym sym)
+/* Row counts must divide by every divisor that a value of the symbol has; the largest step must, too. */
+static tpl_status padding(const tpl_engine_desc *d, tpl_sym sym, uint32_t cap, uint32_t *out, tpl_err *err)
 {
-    uint32_t n = 1;
+    uint64_t n = 1;
     for (int s = 0; s < d->n_stages; s++)
-        for (int i = 0; i < d->programs[s]->n_values; i++) {
+        for (int i = 0; n <= cap && i < d->programs[s]->n_values; i++) {
             const tpl_prog_value *v = &d->programs[s]->values[i];
-            if (v->sym == sym) n = n / gcd(n, v->div) * v->div;
+            if (v->sym == sym) n = n / gcd((uint32_t)n, v->div) * v->div;
         }
-    return n;
+    *out = (uint32_t)n;
+    if (n <= cap && cap % n == 0) return TPL_OK;
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "the largest step has %u rows, which do not divide by the cuts of its values", cap);
+}
+
+/* What the ranks take for granted about programs that were read one by one. */
+static tpl_status check_programs(const tpl_engine_desc *d, tpl_err *err)
+{
+    for (int s = 0, first = 0; s < d->n_stages; first += d->programs[s++]->n_ranks) {
+        const tpl_program *p = d->programs[s];
+        if (p->stage != s || p->first_rank != first)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "stage %d from rank %d stands where stage %d from rank %d belongs", p->stage,
+                            p->first_rank, s, first);
+        if (p->caps.tok != d->caps.tok || p->caps.seq != d->caps.seq || p->caps.out != d->caps.out || p->caps.vocab != d->caps.vocab)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "stage %d is planned for steps of another size", s);
+        for (int i = 0; i < p->n_ops; i++)
+            if ((p->ops[i].kind == TPL_OP_ID_SEND && s + 1 == d->n_stages) || (p->ops[i].kind == TPL_OP_ID_RECV && !s))
+                return tpl_fail(err, TPL_ERR_FORMAT, 0, p->ops[i].name, "no stage is at the other end");
+    }
+    return TPL_OK;
 }
 
 static tpl_status open_slots(tpl_engine *e, tpl_err *err)
 {
     int n = e->desc.n_stages + 1;
     e->slots = calloc((size_t)n, sizeof *e->slots);
+    e->taps = calloc((size_t)n, sizeof *e->taps);
     for (int i = 0; e->slots && i < n; i++) {
         void *p;
-        if (tpl_mem_map(&p, tpl_step_bytes(&e->desc.caps), err)) return err ? err->code : TPL_ERR_MEM;
+        TPL_TRY(tpl_mem_map(&p, tpl_step_bytes(&e->desc.caps), err));
         e->slots[i] = p;
         tpl_step_init(e->slots[i], &e->desc.caps);
     }
-    return e->slots ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
+    return e->slots && e->taps ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
 }
 
 /* All groups of all stages become groups of one communicator; every rank gets its end of each. */
@@ -185,9 +205,14 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
 
 /* -- Threads ------------------------------------------------------------------------------------------------------------ */
 
+enum { MAX_PINNED = 1024 }; /* beyond, the system places the threads */
+
 static tpl_status start(tpl_engine *e, tpl_err *err)
 {
-    int cpus[1024], n = tpl_cpu_list(cpus, 1024), pin = e->n_threads <= tpl_cpu_usable() && e->n_threads <= n, at = 0;
+    int cpus[MAX_PINNED], n = tpl_cpu_list(cpus, MAX_PINNED), at = 0;
+    bool pin = e->n_threads <= tpl_cpu_usable() && e->n_threads <= n && e->n_threads <= MAX_PINNED;
+    e->seen = calloc((size_t)e->n_ranks, sizeof *e->seen);
+    if (!e->seen) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     for (int k = 0; k < e->n_ranks; k++)
         for (int i = 0; i < e->ranks[k].nth; i++, at++) {
             tpl_rank *r = &e->ranks[k];
@@ -207,10 +232,11 @@ tpl_status tpl_engine_open(tpl_engine **out, const tpl_engine_desc *desc, tpl_er
     if (!e) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     e->desc = *desc;
     e->backend = tpl_backend_cpu();
-    e->pad_tok = padding(desc, TPL_SYM_TOK);
-    e->pad_out = padding(desc, TPL_SYM_OUT);
     int64_t t0 = tpl_now_us();
     tpl_status st = (e->abort = tpl_abort_new()) ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
+    if (!st) st = check_programs(desc, err);
+    if (!st) st = padding(desc, TPL_SYM_TOK, desc->caps.tok, &e->pad_tok, err);
+    if (!st) st = padding(desc, TPL_SYM_OUT, desc->caps.out, &e->pad_out, err);
     if (!st) st = open_slots(e, err);
     if (!st) st = open_ranks(e, err);
     if (!st) st = open_comm(e, err);
@@ -252,6 +278,8 @@ void tpl_engine_close(tpl_engine *e)
     for (int i = 0; e->slots && i <= e->desc.n_stages; i++)
         if (e->slots[i]) tpl_mem_unmap(e->slots[i], tpl_step_bytes(&e->desc.caps));
     free(e->slots);
+    free(e->taps);
+    free(e->seen);
     tpl_abort_free(e->abort);
     tpl_mem_free(e);
 }
@@ -260,13 +288,13 @@ void tpl_engine_close(tpl_engine *e)
 
 int tpl_engine_in_flight(const tpl_engine *e)
 {
-    return (int)(atomic_load(&((tpl_engine *)(uintptr_t)e)->head) - e->tail);
+    return (int)(e->steps - e->tail);
 }
 
 tpl_step *tpl_engine_slot(tpl_engine *e)
 {
     if (tpl_engine_in_flight(e) >= e->desc.n_stages) return NULL;
-    tpl_step *s = e->slots[atomic_load(&e->head) % (uint32_t)(e->desc.n_stages + 1)];
+    tpl_step *s = e->slots[tpl_engine_ring(e, e->steps)];
     s->n_tok = s->n_seq = s->n_out = 0;
     s->n_pages = s->n_pool = s->n_logit_rows = 0;
     s->status = 0;
@@ -283,9 +311,8 @@ static int32_t round_up(int32_t n, uint32_t unit)
 tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err)
 {
     if (!e->taken) return tpl_fail(err, TPL_ERR_ARG, 0, "step", "no slot was taken");
-    uint32_t head = atomic_load(&e->head);
-    tpl_step *s = e->slots[head % (uint32_t)(e->desc.n_stages + 1)];
-    s->id = e->steps++;
+    tpl_step *s = e->slots[tpl_engine_ring(e, e->steps)];
+    s->id = e->steps;
     s->pad_tok = round_up(s->n_tok, e->pad_tok);
     s->pad_out = round_up(s->n_out, e->pad_out);
     if ((uint32_t)s->pad_tok > s->cap.tok || (uint32_t)s->pad_out > s->cap.out || (uint32_t)s->n_seq > s->cap.seq)
@@ -300,7 +327,9 @@ tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err)
         tpl_step_out_seq(s)[i] = -1;
     }
     e->taken = false;
-    atomic_store_explicit(&e->head, head + 1, memory_order_release);
+    e->taps[tpl_engine_ring(e, e->steps)] = e->tap;
+    e->steps++;
+    atomic_store_explicit(&e->head, (uint32_t)e->steps, memory_order_release);
     tpl_wake_u32(&e->head);
     return TPL_OK;
 }
@@ -310,20 +339,19 @@ tpl_status tpl_engine_wait(tpl_engine *e, tpl_step **out, tpl_err *err)
     *out = NULL;
     if (!tpl_engine_in_flight(e)) return tpl_fail(err, TPL_ERR_ARG, 0, "step", "no step is in flight");
     for (int k = 0; k < e->n_ranks; k++)
-        if (!tpl_wait_u32(&e->ranks[k].done, e->tail + 1, 0, e->abort)) {
+        if (!tpl_wait_u32(&e->ranks[k].done, (uint32_t)(e->tail + 1), 0, e->abort)) {
             tpl_err why = { 0 };
             tpl_abort_get(e->abort, &why);
             if (err && !err->code) *err = why;
             return why.code ? why.code : TPL_ERR_COMM;
         }
-    *out = e->slots[e->tail++ % (uint32_t)(e->desc.n_stages + 1)];
+    *out = e->slots[tpl_engine_ring(e, e->tail++)];
     return TPL_OK;
 }
 
 void tpl_engine_set_tap(tpl_engine *e, tpl_tap_fn fn, void *ctx)
 {
-    e->tap_ctx = ctx;
-    e->tap = fn;
+    e->tap = (tpl_tap){ fn, ctx };
 }
 
 /* -- What it did -------------------------------------------------------------------------------------------------------- */
@@ -342,6 +370,13 @@ void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes
 {
     *weight_bytes = e->ranks[rank].weight_bytes;
     *read_bytes = atomic_load(&e->ranks[rank].job.read_bytes);
+}
+
+int tpl_engine_fault_hits(const tpl_engine *e)
+{
+    int n = 0;
+    for (int k = 0; k < e->n_ranks; k++) n += e->ranks[k].n_planted;
+    return n;
 }
 
 const char *tpl_engine_variant(const tpl_engine *e, int rank, int op)

@@ -44,7 +44,8 @@ tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err);
 tpl_status tpl_engine_wait(tpl_engine *e, tpl_step **out, tpl_err *err);
 int tpl_engine_in_flight(const tpl_engine *e);
 
-/* Called by each rank's leader after each op of steps submitted while a tap is set; all threads of the rank wait meanwhile. */
+/* Called by each rank's leader after each op of steps submitted while a tap is set; all threads of the rank wait meanwhile. After a failure
+ * ranks may still call it until the engine is closed. */
 typedef void (*tpl_tap_fn)(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view, const tpl_step *step);
 void tpl_engine_set_tap(tpl_engine *e, tpl_tap_fn fn, void *ctx);
 
@@ -56,6 +57,8 @@ typedef struct tpl_engine_stats {
 void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out);
 /* Per rank of all stages: packed weight bytes and file bytes read. */
 void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes, uint64_t *read_bytes);
+/* How many places (ops and weights, over all ranks) the planted fault acts on: 0 when its text matches nothing of this plan. */
+int tpl_engine_fault_hits(const tpl_engine *e);
 /* The variant bound for an op of a rank, e.g. "linear_q4_1_avx512"; static storage. */
 const char *tpl_engine_variant(const tpl_engine *e, int rank, int op);
 

@@ -7,6 +7,18 @@
 
 #include "exec/rank_priv.h"
 
+typedef struct tpl_tap {
+    tpl_tap_fn fn; /* NULL: no tap */
+    void *ctx;
+} tpl_tap;
+
+/* What the watchdog saw of a rank, and since when it has not moved. */
+typedef struct tpl_sample {
+    uint32_t beats;
+    int32_t op;
+    int64_t since_us;
+} tpl_sample;
+
 struct tpl_engine {
     tpl_engine_desc desc;
     const tpl_backend *backend;
@@ -20,18 +32,23 @@ struct tpl_engine {
     int n_cuts;
     tpl_step **slots;             /* ring of n_stages + 1 */
     uint32_t pad_tok, pad_out;    /* counts are rounded up to multiples of these */
-    tpl_tap_fn tap;
-    void *tap_ctx;
-    _Alignas(64) _Atomic uint32_t head; /* steps submitted; TPL_ENGINE_END asks the threads to end */
+    tpl_tap *taps;                /* [n_stages + 1]: of the step in the slot of that number */
+    tpl_tap tap;                  /* of the next step; owner thread only */
+    _Alignas(64) _Atomic uint32_t head; /* steps submitted, modulo 2^32; one more at the end, to wake the threads */
     _Atomic bool ending;
-    uint32_t tail;                /* steps handed back */
+    uint64_t steps, tail;         /* steps submitted, and handed back */
     bool taken;                   /* a slot is being filled */
     int64_t load_us;
-    uint64_t steps;
     tpl_thread *watchdog;
+    tpl_sample *seen;             /* [n_ranks], the watchdog's */
     _Atomic bool watchdog_end;
-    tpl_err failure;
 };
+
+/* Slots are numbered by 64 bits of the step's number: 32 would wrap to another place of a ring of three. */
+static inline size_t tpl_engine_ring(const tpl_engine *e, uint64_t step)
+{
+    return step % ((uint64_t)e->desc.n_stages + 1);
+}
 
 /* Body of the watchdog thread: finds the rank that makes no progress, names it, and raises the abort. */
 void tpl_watchdog_main(void *engine);

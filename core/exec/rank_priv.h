@@ -37,6 +37,7 @@ typedef struct tpl_rank {
     tpl_load_job job;
     /* the black box, written by the leader, read by the watchdog */
     _Alignas(64) _Atomic int32_t at_op;   /* index, or TPL_RANK_IDLE */
+    _Atomic int32_t at_tok;               /* tokens of the step, padding included */
     _Atomic uint32_t beats;               /* ops started */
     _Alignas(64) _Atomic uint32_t done;   /* steps finished, modulo 2^32 */
 } tpl_rank;

@@ -51,18 +51,20 @@ static bool run_op(tpl_rank *r, int i, const tpl_op_ctx *ctx)
     }
 }
 
-static bool tap_op(tpl_rank *r, int i, const tpl_step *step, int ith)
+static bool tap_op(tpl_rank *r, int i, const tpl_tap *tap, const tpl_step *step, int ith)
 {
-    const tpl_engine *e = r->engine;
     const tpl_prog_op *d = &r->prog->ops[i];
     if (!tpl_team_barrier(r->team, ith)) return false;
+    tpl_alloc_watch(false); /* taps may allocate */
     if (!ith && !((d->flags & TPL_OPF_ROOT) && r->local))
-        for (int j = 0; j < d->n_out; j++) e->tap(e->tap_ctx, r->rank, r->prog, i, j, &r->ops[i].out[j], step);
+        for (int j = 0; j < d->n_out; j++) tap->fn(tap->ctx, r->rank, r->prog, i, j, &r->ops[i].out[j], step);
+    tpl_alloc_watch(true);
     return tpl_team_barrier(r->team, ith);
 }
 
-static bool walk(tpl_rank *r, int ith, const tpl_step *step)
+static bool walk(tpl_rank *r, int ith, const tpl_step *step, const tpl_tap *tap)
 {
+    if (!ith) atomic_store_explicit(&r->at_tok, step->pad_tok, memory_order_relaxed);
     tpl_op_ctx ctx = { .ith = ith, .nth = r->nth, .step = step, .team = r->team, .scratch = r->scratch + (size_t)ith * r->scratch_bytes };
     for (int i = 0; i < r->prog->n_ops; i++) {
         if (!ith) {
@@ -73,7 +75,7 @@ static bool walk(tpl_rank *r, int ith, const tpl_step *step)
         if (!ctx.step || !run_op(r, i, &ctx)) return false;
         if (r->faults[i] && !tpl_fault_after(r, i, ith, step)) return false;
         ctx.step = step;
-        if (r->engine->tap && !tap_op(r, i, step, ith)) return false;
+        if (tap->fn && !tap_op(r, i, tap, step, ith)) return false;
     }
     return tpl_team_barrier(r->team, ith);
 }
@@ -83,16 +85,16 @@ void tpl_rank_main(void *arg)
     tpl_rank_thread *t = arg;
     tpl_rank *r = t->rank;
     tpl_engine *e = r->engine;
-    uint32_t n_slots = (uint32_t)e->desc.n_stages + 1;
-    for (uint32_t n = 0;; n++) {
-        if (!tpl_wait_u32(&e->head, n + 1, e->spin, e->abort) || atomic_load(&e->ending)) return;
+    for (uint64_t n = 0;; n++) {
+        size_t slot = tpl_engine_ring(e, n);
+        if (!tpl_wait_u32(&e->head, (uint32_t)(n + 1), e->spin, e->abort) || atomic_load(&e->ending)) return;
         tpl_alloc_watch(true);
-        bool ok = walk(r, t->ith, e->slots[n % n_slots]);
+        bool ok = walk(r, t->ith, e->slots[slot], &e->taps[slot]);
         tpl_alloc_watch(false);
         if (!ok) return;
         if (!t->ith) {
             atomic_store_explicit(&r->at_op, TPL_RANK_IDLE, memory_order_relaxed);
-            atomic_store_explicit(&r->done, n + 1, memory_order_release);
+            atomic_store_explicit(&r->done, (uint32_t)(n + 1), memory_order_release);
             tpl_wake_u32(&r->done);
         }
     }

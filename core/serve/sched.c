@@ -9,6 +9,8 @@
 #include "base/time.h"
 #include "serve/pages.h"
 
+enum { MAX_BIAS = 512 }; /* entries of a request; the pool of a step slot is sized for it (plan/make.lua) */
+
 typedef struct seq {
     struct seq *next;
     int64_t handle;
@@ -36,7 +38,7 @@ struct tpl_sched {
     tpl_pages *pages;
     seq *first, **last;       /* in order of arrival */
     flight *flights;          /* ring of n_stages + 1 */
-    uint32_t head, tail;
+    uint64_t head, tail;      /* steps submitted, and taken back */
     int64_t next_handle;
     tpl_event *events;
     size_t n_events, at_event, cap_events;
@@ -48,6 +50,9 @@ struct tpl_sched {
 tpl_status tpl_sched_new(tpl_sched **out, const tpl_sched_desc *desc, tpl_err *err)
 {
     *out = NULL;
+    if (desc->page < 1 || desc->n_pages < 1 || desc->caps.pages < desc->n_pages ||
+        desc->caps.pool < (uint64_t)desc->n_pages * desc->page + (uint64_t)desc->caps.seq * 2 * MAX_BIAS)
+        return tpl_fail(err, TPL_ERR_ARG, 0, "scheduler", "a step slot has no room for the tables of %u pages of %u", desc->n_pages, desc->page);
     tpl_sched *s = calloc(1, sizeof *s);
     if (!s) return tpl_fail(err, TPL_ERR_MEM, 0, "scheduler", "out of memory");
     s->d = *desc;
@@ -98,10 +103,10 @@ static tpl_status check_request(const tpl_sched *s, const tpl_request *r, uint32
     for (int32_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= s->d.caps.vocab)
             return tpl_fail(err, TPL_ERR_ARG, 0, "ids", "id %d at %d is not in the vocabulary of %u", r->ids[i], i, s->d.caps.vocab);
+    if (r->n_bias > MAX_BIAS) return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "%u entries, at most %d", r->n_bias, MAX_BIAS);
     for (uint32_t i = 0; i < r->n_bias; i++)
         if (r->bias_ids[i] < 0 || (uint32_t)r->bias_ids[i] >= s->d.caps.vocab)
             return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "id %d is not in the vocabulary of %u", r->bias_ids[i], s->d.caps.vocab);
-    if (r->n_bias > 512) return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "%u entries, at most 512", r->n_bias);
     if (r->max_tokens < 0) return tpl_fail(err, TPL_ERR_ARG, 0, "max_tokens", "%d is negative", r->max_tokens);
     uint64_t need = ((uint64_t)r->n_ids + (uint64_t)r->max_tokens + s->d.page - 1) / s->d.page;
     if (need > s->d.n_pages)
@@ -134,6 +139,7 @@ tpl_status tpl_sched_add(tpl_sched *s, const tpl_request *r, int64_t *handle, tp
     q->n_pages = n_pages;
     q->sampling = r->sampling;
     if (q->sampling.n_logprobs > s->d.caps.top) q->sampling.n_logprobs = s->d.caps.top;
+    if (q->sampling.n_logprobs > TPL_EVENT_TOP) q->sampling.n_logprobs = TPL_EVENT_TOP;
     q->user = r->user;
     q->handle = *handle = s->next_handle++;
     *s->last = q;
@@ -225,12 +231,13 @@ static int32_t wanted(const tpl_sched *s, const seq *q, const tpl_step *step)
 {
     int64_t room = (int64_t)step->cap.tok - step->n_tok, rows = (int64_t)step->cap.out - step->n_out;
     if (q->done || q->canceled || q->waits_for_token || rows < 1 || room < 1) return 0;
+    if (q->flags & (TPL_REQ_ROWS_ALL | TPL_REQ_ROWS_LAST)) rows = min32(rows, (int64_t)step->cap.logit_rows - step->n_logit_rows);
+    if (rows < 1) return 0;
     int32_t left = q->n_ids - q->n_sched;
     if (q->n_sched >= q->n_prompt) return left; /* 1 */
     int32_t n = min32(left, room);
     if (s->d.chunk > 0) n = min32(n, s->d.chunk);
-    if (q->flags & TPL_REQ_ROWS_ALL) n = min32(n, min32(rows, (int64_t)step->cap.logit_rows - step->n_logit_rows));
-    return n;
+    return q->flags & TPL_REQ_ROWS_ALL ? min32(n, rows) : n;
 }
 
 static void put_prior(tpl_step *step, const seq *q, tpl_sampling *to)
@@ -321,7 +328,7 @@ static void give_rows(tpl_sched *s, const tpl_step *step, const tpl_step_seq *e,
     if (!(e->flags & TPL_SEQ_LOGITS)) return;
     const float *rows = tpl_step_logits(step) + (size_t)*row * step->cap.vocab;
     *row += (uint32_t)e->n_out;
-    if (s->d.on_rows && !q->canceled) s->d.on_rows(s->d.rows_ctx, q->user, e->pos0 + e->q_len - e->n_out, e->n_out, rows, step->cap.vocab);
+    if (s->d.on_rows && !q->canceled && !q->done) s->d.on_rows(s->d.rows_ctx, q->user, e->pos0 + e->q_len - e->n_out, e->n_out, rows, step->cap.vocab);
 }
 
 static void give_token(tpl_sched *s, const tpl_step *step, const tpl_step_seq *e, seq *q)
@@ -367,10 +374,10 @@ static void take_results(tpl_sched *s, const tpl_step *step, flight *f)
 
 tpl_status tpl_sched_pump(tpl_sched *s, tpl_err *err)
 {
-    uint32_t ring = (uint32_t)s->d.n_stages + 1;
+    uint64_t ring = (uint64_t)s->d.n_stages + 1;
     tpl_step *step;
     sweep(s);
-    while (s->head - s->tail < (uint32_t)s->d.n_stages && (step = tpl_engine_slot(s->d.engine))) {
+    while (s->head - s->tail < (uint64_t)s->d.n_stages && (step = tpl_engine_slot(s->d.engine))) {
         if (!form(s, step, &s->flights[s->head % ring])) break;
         TPL_TRY(tpl_engine_submit(s->d.engine, err));
         s->head++;

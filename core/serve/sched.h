@@ -37,11 +37,13 @@ typedef struct tpl_request {
     const int32_t *bias_ids;    /* copied, with their biases */
     const float *biases;
     uint32_t n_bias;
-    void *user;                 /* handed back in events */
+    void *user;                 /* handed back in events, and to on_rows until the DONE event */
 } tpl_request;
 
 typedef enum tpl_event_kind { TPL_EVENT_TOKEN, TPL_EVENT_DONE } tpl_event_kind;
 typedef enum tpl_finish { TPL_FINISH_STOP, TPL_FINISH_LENGTH, TPL_FINISH_NUMERIC, TPL_FINISH_CANCELED } tpl_finish;
+
+enum { TPL_EVENT_TOP = 20 }; /* log probabilities an event has room for */
 
 typedef struct tpl_event {
     tpl_event_kind kind;
@@ -51,8 +53,8 @@ typedef struct tpl_event {
     int32_t token;              /* TOKEN */
     float logprob;
     int32_t n_top;
-    int32_t top_id[20];
-    float top_logprob[20];
+    int32_t top_id[TPL_EVENT_TOP];
+    float top_logprob[TPL_EVENT_TOP];
     tpl_finish finish;          /* DONE */
 } tpl_event;
 
