@@ -24,14 +24,19 @@ static tpl_tokenizer *self(lua_State *L) { return tpl_box_get(L, 1, &tokenizer_c
 
 /* -- Making ----------------------------------------------------------------------------------- */
 
+/* from_json(bytes [, name for messages [, bytes of tokenizer_config.json or nil [, its name]]]) */
 static int from_json(lua_State *L)
 {
-    size_t len;
-    const char *bytes = luaL_checklstring(L, 1, &len), *where = luaL_optstring(L, 2, "tokenizer.json");
+    tpl_str json = { NULL, 0 }, config = { NULL, 0 };
+    json.s = luaL_checklstring(L, 1, &json.len);
+    config.s = luaL_optlstring(L, 3, NULL, &config.len);
+    const char *where = luaL_optstring(L, 2, "tokenizer.json"),
+               *where_config = luaL_optstring(L, 4, "tokenizer_config.json");
     void **box = tpl_box_new(L, &tokenizer_class);
     tpl_tokenizer *t;
     tpl_err err = { 0 };
-    if (tpl_tokenizer_from_json(&t, bytes, len, where, &err)) return tpl_push_err(L, &err);
+    if (tpl_tokenizer_from_files(&t, json, where, config, where_config, &err))
+        return tpl_push_err(L, &err);
     *box = t;
     return 1;
 }

@@ -26,7 +26,7 @@ typedef struct tpl_engine_desc {
     int64_t kv_pages;
     tpl_step_caps caps;              /* of a slot; tok, seq, out as in the programs */
     tpl_fault fault;
-    double stall_s;                  /* a rank that makes no progress for this long is reported; 0: 4 s */
+    double stall_s;                  /* a rank that makes no progress for this long is reported; 0: 3 s */
     void (*progress)(void *ctx, int rank, uint64_t bytes, uint64_t total); /* while loading, on the calling thread */
     void *progress_ctx;
 } tpl_engine_desc;

@@ -96,7 +96,7 @@ static const tpl_rank *waits_for(const tpl_engine *e, const tpl_rank *r)
 static double overdue(const tpl_engine *e, const tpl_rank *r, int64_t now)
 {
     const tpl_sample *s = &e->seen[r->rank];
-    double limit = e->desc.stall_s > 0 ? e->desc.stall_s : 4.0, age = (double)(now - s->since_us) * 1e-6;
+    double limit = e->desc.stall_s > 0 ? e->desc.stall_s : 3.0, age = (double)(now - s->since_us) * 1e-6;
     return age > limit + (s->op >= 0 ? work(r, s->op) / SLOWEST_FLOPS : 0) ? age : 0;
 }
 

@@ -21,20 +21,36 @@
     "]*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|"                                               \
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
+/* o200k: tekken's with contractions behind words, and up to three digits */
+#define SUFFIX "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define SPLIT_O200K                                                                                   \
+    "[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]*[" LOWER "]+" SUFFIX "|[^\\r\\n\\p{L}\\p{N}]?[" UPPER "]+[" LOWER \
+    "]*" SUFFIX "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* DeepSeek V3: digits, Han and Kana, the rest, one after the other */
+#define SPLIT_HAN_KANA                                                          \
+    "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-" \
+    "\xE3\x83\xBF]+"
+#define SPLIT_DEEPSEEK3                                                                               \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" \
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+
 typedef struct pre_kind {
-    const char *split;
+    const char *splits[3]; /* the text is cut by the first, its pieces by the next */
     bool digits; /* single digits are cut first */
     bool ignore_merges, add_bos, nfc;
 } pre_kind;
 
-static const pre_kind gpt2 = { .split = SPLIT_GPT2 }, smollm = { .split = SPLIT_GPT2, .digits = true },
-                      llama3 = { .split = SPLIT_CL100K("\\p{N}{1,3}"),
-                                 .ignore_merges = true,
-                                 .add_bos = true },
-                      dbrx = { .split = SPLIT_CL100K("\\p{N}{1,3}") },
-                      qwen2 = { .split = SPLIT_CL100K("\\p{N}"), .nfc = true },
-                      stablelm2 = { .split = SPLIT_CL100K("\\p{N}") },
-                      tekken = { .split = SPLIT_TEKKEN, .ignore_merges = true, .add_bos = true };
+static const pre_kind
+    gpt2 = { .splits = { SPLIT_GPT2 } },
+    smollm = { .splits = { SPLIT_GPT2 }, .digits = true },
+    llama3 = { .splits = { SPLIT_CL100K("\\p{N}{1,3}") }, .ignore_merges = true, .add_bos = true },
+    dbrx = { .splits = { SPLIT_CL100K("\\p{N}{1,3}") } },
+    qwen2 = { .splits = { SPLIT_CL100K("\\p{N}") }, .nfc = true },
+    stablelm2 = { .splits = { SPLIT_CL100K("\\p{N}") } },
+    gpt4o = { .splits = { SPLIT_O200K } },
+    deepseek3 = { .splits = { "\\p{N}{1,3}", SPLIT_HAN_KANA, SPLIT_DEEPSEEK3 } },
+    tekken = { .splits = { SPLIT_TEKKEN }, .ignore_merges = true, .add_bos = true };
 
 /* tokenizer.ggml.pre; the groups are llama.cpp's (llama-vocab.cpp, source package llama-cpp-python
  * 0.3.36) */
@@ -51,6 +67,8 @@ static const struct {
     { "dbrx", &dbrx },           { "smaug-bpe", &dbrx },
     { "qwen2", &qwen2 },         { "deepseek-r1-qwen", &qwen2 },
     { "stablelm2", &stablelm2 }, { "tekken", &tekken },
+    { "gpt-4o", &gpt4o },        { "llama4", &gpt4o },
+    { "deepseek-v3", &deepseek3 },
 };
 
 /* -- Vocabulary ------------------------------------------------------------------------------- */
@@ -193,8 +211,9 @@ static tpl_status load_gpt2(tpl_tokenizer *t, const tpl_vocab_source *s, tpl_err
         TPL_TRY(
             tpl_normalizer_add(&t->normalizer, TPL_NORM_NFC, TPL_STR_NONE, TPL_STR_NONE, s->where, err));
     if (kind->digits) TPL_TRY(tpl_pretok_add_digits(&t->pretok, s->where, err));
-    TPL_TRY(
-        tpl_pretok_add_split(&t->pretok, (tpl_str){ kind->split, strlen(kind->split) }, s->where, err));
+    for (int i = 0; i < 3 && kind->splits[i]; i++)
+        TPL_TRY(tpl_pretok_add_split(&t->pretok, (tpl_str){ kind->splits[i], strlen(kind->splits[i]) },
+                                     s->where, err));
     t->pretok.byte_level = t->decoder.byte_level = true;
     tpl_bpe_options o = {
         .vocab = &t->vocab, .byte_level = true, .ignore_merges = kind->ignore_merges, .unk_id = -1

@@ -2,7 +2,11 @@
 #include "token/normalizer.h"
 
 #include "token/part.h"
+#include "token/precompiled.h"
+#include "token/unicode.h"
 #include "token/utf8.h"
+
+#define NONE ((tpl_str){ "", 0 })
 
 static tpl_status no_memory(const char *where, tpl_err *err)
 {
@@ -42,8 +46,7 @@ static tpl_status add_replace(tpl_normalizer *n, const json_t *json, const char 
     TPL_TRY(tpl_part_pattern(json, "normalizer Replace", &pattern, &is_regex, where, err));
     if (!is_regex && !pattern.len)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "normalizer Replace: pattern is empty");
-    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_REPLACE, is_regex ? (tpl_str){ "", 0 } : pattern, to, where,
-                               err));
+    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_REPLACE, is_regex ? NONE : pattern, to, where, err));
     return is_regex ? tpl_regex_new(&n->steps[n->n - 1].regex, pattern, where, err) : TPL_OK;
 }
 
@@ -51,7 +54,31 @@ static tpl_status add_prepend(tpl_normalizer *n, const json_t *json, const char 
 {
     tpl_str to;
     TPL_TRY(tpl_part_str(json, "prepend", "normalizer Prepend", &to, where, err));
-    return tpl_normalizer_add(n, TPL_NORM_PREPEND, (tpl_str){ "", 0 }, to, where, err);
+    return tpl_normalizer_add(n, TPL_NORM_PREPEND, NONE, to, where, err);
+}
+
+static tpl_status add_strip(tpl_normalizer *n, const json_t *json, const char *where, tpl_err *err)
+{
+    const char *what = "normalizer Strip";
+    bool left, right;
+    TPL_TRY(tpl_part_bool(json, "strip_left", -1, what, &left, where, err));
+    TPL_TRY(tpl_part_bool(json, "strip_right", -1, what, &right, where, err));
+    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_STRIP, NONE, NONE, where, err));
+    n->steps[n->n - 1].left = left;
+    n->steps[n->n - 1].right = right;
+    return TPL_OK;
+}
+
+/* A map that is null, as converted files of models without one have it, changes nothing. */
+static tpl_status add_precompiled(tpl_normalizer *n, const json_t *json, const char *where, tpl_err *err)
+{
+    tpl_str map;
+    const char *key = "precompiled_charsmap";
+    if (json_is_null(json_object_get(json, key))) return TPL_OK;
+    TPL_TRY(tpl_part_str(json, key, "normalizer Precompiled", &map, where, err));
+    if (!map.len) return TPL_OK;
+    TPL_TRY(tpl_normalizer_add(n, TPL_NORM_PRECOMPILED, NONE, NONE, where, err));
+    return tpl_precompiled_read(map, &n->steps[n->n - 1].from, where, err);
 }
 
 static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, const char *where,
@@ -77,18 +104,20 @@ static tpl_status add_step(tpl_normalizer *n, const json_t *json, int depth, con
     static const struct {
         const char *name;
         tpl_norm_kind kind;
-    } forms[] = { { "NFC", TPL_NORM_NFC },
+    } plain[] = { { "NFC", TPL_NORM_NFC },
                   { "NFD", TPL_NORM_NFD },
                   { "NFKC", TPL_NORM_NFKC },
-                  { "NFKD", TPL_NORM_NFKD } };
+                  { "NFKD", TPL_NORM_NFKD },
+                  { "Lowercase", TPL_NORM_LOWERCASE } };
     const char *type;
     TPL_TRY(tpl_part_type(json, "normalizer", &type, where, err));
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (!strcmp(type, forms[i].name))
-            return tpl_normalizer_add(n, forms[i].kind, (tpl_str){ "", 0 }, (tpl_str){ "", 0 }, where,
-                                      err);
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (!strcmp(type, plain[i].name))
+            return tpl_normalizer_add(n, plain[i].kind, NONE, NONE, where, err);
     if (!strcmp(type, "Prepend")) return add_prepend(n, json, where, err);
     if (!strcmp(type, "Replace")) return add_replace(n, json, where, err);
+    if (!strcmp(type, "Strip")) return add_strip(n, json, where, err);
+    if (!strcmp(type, "Precompiled")) return add_precompiled(n, json, where, err);
     if (!strcmp(type, "Sequence")) return add_sequence(n, json, depth, where, err);
     return tpl_part_unknown("normalizer", type, where, err);
 }
@@ -130,6 +159,22 @@ static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, tpl_buf *o
     return tpl_buf_add(out, text.s + done, text.len - done) ? TPL_OK : TPL_ERR_MEM;
 }
 
+static tpl_str strip(const tpl_norm_step *s, tpl_str text)
+{
+    while (s->left && text.len) {
+        size_t next = 0;
+        if (!(tpl_unicode_get(tpl_utf8_next(text.s, &next)) & TPL_UC_IS_SPACE)) break;
+        text.s += next;
+        text.len -= next;
+    }
+    while (s->right && text.len) {
+        size_t last = tpl_utf8_prev(text.s, text.len), at = last;
+        if (!(tpl_unicode_get(tpl_utf8_next(text.s, &at)) & TPL_UC_IS_SPACE)) break;
+        text.len = last;
+    }
+    return text;
+}
+
 static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, tpl_regex_work **work,
                            tpl_err *err)
 {
@@ -137,6 +182,9 @@ static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, t
     case TPL_NORM_PREPEND:
         return tpl_buf_add(out, s->to.s, s->to.len) && tpl_buf_add(out, text.s, text.len) ? TPL_OK
                                                                                           : TPL_ERR_MEM;
+    case TPL_NORM_LOWERCASE: return tpl_normalize_lower(text, out) ? TPL_OK : TPL_ERR_MEM;
+    case TPL_NORM_PRECOMPILED:
+        return tpl_precompiled_run(&s->from, text, out) ? TPL_OK : TPL_ERR_MEM;
     case TPL_NORM_REPLACE:
         return s->regex ? replace_regex(s, text, out, work, err) : replace_string(s, text, out);
     default: return tpl_normalize_unicode(s->kind, text, out, err);
@@ -149,7 +197,14 @@ static bool is_idle(const tpl_norm_step *s, tpl_str text)
     if (s->kind == TPL_NORM_PREPEND) return !text.len;
     if (s->kind == TPL_NORM_REPLACE)
         return !s->regex && !memmem(text.s, text.len, s->from.s, s->from.len);
+    if (s->kind == TPL_NORM_PRECOMPILED) return !text.len;
     return tpl_normalize_is_plain(s->kind, text);
+}
+
+/* True when text lies in the buffer: it may be a part of it. */
+static bool lies_in(tpl_str text, const tpl_buf *b)
+{
+    return b->s && text.s >= b->s && text.s <= b->s + b->cap;
 }
 
 tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a, tpl_buf *b,
@@ -157,8 +212,9 @@ tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a
 {
     for (int i = 0; i < n->n; i++) {
         const tpl_norm_step *s = &n->steps[i];
-        tpl_buf *out = text->s == a->s ? b : a;
-        if (is_idle(s, *text)) continue;
+        tpl_buf *out = lies_in(*text, a) ? b : a;
+        if (s->kind == TPL_NORM_STRIP) *text = strip(s, *text);
+        if (s->kind == TPL_NORM_STRIP || is_idle(s, *text)) continue;
         out->len = 0;
         tpl_status st = run_step(s, *text, out, work, err);
         if (st) return tpl_fail(err, st, 0, "", "out of memory while normalising %zu bytes", text->len);

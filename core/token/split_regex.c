@@ -7,8 +7,12 @@
 
 #include "token/split_rewrite.h"
 
-/* Steps and memory of one match: two orders above what the longest published pattern needs on a megabyte
- * of one character. */
+/* Steps that all matches of a text may take: so many, and so many for each byte that they pass. Published
+ * patterns take up to about 10 a byte, more only on short texts. A step is an item of the pattern that is
+ * tried, or a character that is passed between two of them. */
+#define STEPS_FREE 20000000
+#define STEPS_PER_BYTE 100
+/* Bounds of one match. */
 #define MATCH_LIMIT 100000000
 #define DEPTH_LIMIT 1000000
 #define HEAP_LIMIT_KB 65536
@@ -22,7 +26,22 @@ struct tpl_regex_work {
     pcre2_match_data *match;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    uint64_t steps;  /* taken in all matches */
+    uint64_t passed; /* bytes of text that matches are through with */
+    uint64_t bytes;  /* these, and what the present match has before it */
+    PCRE2_SIZE at;   /* where the last step was */
 };
+
+/* Called before every item of the pattern. */
+static int count_step(pcre2_callout_block *b, void *ctx)
+{
+    tpl_regex_work *w = ctx;
+    PCRE2_SIZE at = b->current_position;
+    w->steps += 1 + (at > w->at ? at - w->at : 0);
+    w->at = at;
+    bool over = w->steps > STEPS_FREE && (w->steps - STEPS_FREE) / STEPS_PER_BYTE > w->bytes;
+    return over ? PCRE2_ERROR_MATCHLIMIT : 0;
+}
 
 static tpl_status compile(tpl_regex *re, const tpl_buf *pattern, const char *where, tpl_err *err)
 {
@@ -32,8 +51,9 @@ static tpl_status compile(tpl_regex *re, const tpl_buf *pattern, const char *whe
     if (!context) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a regex");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     re->code = pcre2_compile((PCRE2_SPTR)pattern->s, pattern->len,
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
-                             &at, context);
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+                                 PCRE2_AUTO_CALLOUT,
+                             &code, &at, context);
     pcre2_compile_context_free(context);
     if (!re->code) {
         PCRE2_UCHAR text[128] = "";
@@ -76,6 +96,7 @@ static tpl_regex_work *work_new(void)
         tpl_regex_work_free(w);
         return NULL;
     }
+    pcre2_set_callout(w->context, count_step, w);
     pcre2_set_match_limit(w->context, MATCH_LIMIT);
     pcre2_set_depth_limit(w->context, DEPTH_LIMIT);
     pcre2_set_heap_limit(w->context, HEAP_LIMIT_KB);
@@ -97,17 +118,22 @@ tpl_status tpl_regex_find(const tpl_regex *re, tpl_regex_work **work, tpl_str te
 {
     if (!*work && !(*work = work_new()))
         return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a regex match");
-    int n = pcre2_match(re->code, (PCRE2_SPTR)text.s, text.len, from, PCRE2_NO_UTF_CHECK, (*work)->match,
-                        (*work)->context);
+    tpl_regex_work *w = *work;
+    w->at = from;
+    w->bytes = w->passed + (text.len - from);
+    int n = pcre2_match(re->code, (PCRE2_SPTR)text.s, text.len, from, PCRE2_NO_UTF_CHECK, w->match,
+                        w->context);
+    const PCRE2_SIZE *at = pcre2_get_ovector_pointer(w->match);
     *start = *end = SIZE_MAX;
+    w->passed += (n > 0 ? at[1] : text.len) - from;
     if (n == PCRE2_ERROR_NOMATCH) return TPL_OK;
     if (n < 0) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(n, why, sizeof why);
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "",
-                        "split regex gave up on a text of %zu bytes: %s", text.len, (char *)why);
+                        "a regex of the tokenizer gave up on %zu bytes of text: %s", text.len,
+                        (char *)why);
     }
-    const PCRE2_SIZE *at = pcre2_get_ovector_pointer((*work)->match);
     *start = at[0];
     *end = at[1];
     return TPL_OK;

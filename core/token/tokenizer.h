@@ -26,6 +26,11 @@ typedef struct tpl_detok tpl_detok;
  * TPL_ERR_UNSUPPORTED. */
 TPL_NODISCARD tpl_status tpl_tokenizer_from_json(tpl_tokenizer **out, const char *bytes, size_t len,
                                                  const char *where, tpl_err *err);
+/* The same with the tokenizer_config.json that lies beside it (s NULL: there is none), whose
+ * added_tokens_decoder may hold tokens that tokenizer.json does not have. Nothing else of it is read. */
+TPL_NODISCARD tpl_status tpl_tokenizer_from_files(tpl_tokenizer **out, tpl_str json, const char *where,
+                                                  tpl_str config, const char *where_config,
+                                                  tpl_err *err);
 /* From GGUF metadata; everything is copied. */
 TPL_NODISCARD tpl_status tpl_tokenizer_from_vocab(tpl_tokenizer **out, const tpl_vocab_source *source,
                                                   tpl_err *err);

@@ -38,7 +38,10 @@ local function open(plan, options)
     chunk = options.chunk or d.step.chunk or 0, shuffle = find.env "TPL_PAGE_ORDER" == "shuffle",
       seed = tonumber(find.env "TPL_SEED") or 0,
     eog = options.eog or M.eog(plan, options.tokenizer), progress = options.progress })
-  self.stalls = {}
+  local fault = options.fault or find.env "TPL_FAULT"
+  if fault and fault ~= "" and self.box:fault_hits() == 0 then
+    plan:warn("fault", ("TPL_FAULT=%s acts nowhere in this plan"):format(fault), "TPL_FAULT")
+  end
   return self
 end
 

@@ -83,7 +83,7 @@ function Tokenizer:adds_bos() return self.core:adds_bos() end
 
 local function is_null(x) return x == nil or x == core().json.null end
 
---- Read a JSON object; nil when the file is not there; raises {message, code, where} when it is no such thing.
+--- Read a JSON object and its text; nil when the file is not there; raises {message, code, where} when it is no such thing.
 local function read_object(path)
   local sys = core().sys
   if not sys.exists(path) then return nil end
@@ -91,7 +91,7 @@ local function read_object(path)
   if not text then error({ message, code, path }, 0) end
   local object, why, _, where = core().json.decode(text)
   if type(object) ~= "table" then error({ why or "holds no JSON object", "format", where or path }, 0) end
-  return object
+  return object, text
 end
 
 --- Give the text of a token as tokenizer_config.json writes it: a string, or an object with its content.
@@ -146,8 +146,7 @@ local function add_eog(object, eos)
   end
 end
 
-local function configure(self, dir)
-  local config = read_object(dir .. "/tokenizer_config.json") or {}
+local function configure(self, dir, config)
   local generation = read_object(dir .. "/generation_config.json") or read_object(dir .. "/config.json") or {}
   local rebuilds = rebuilds_post_processor(config.tokenizer_class)
   local bos, eos = token_text(config.bos_token), token_text(config.eos_token)
@@ -178,18 +177,25 @@ local function set_ids(self)
   return self
 end
 
-local function open_json(path)
+--- Make a tokenizer from tokenizer.json and what lies beside it; raises {message, code, where, hint}.
+local function load_json(path)
   local text, message, code = core().sys.read_file(path, MOST_TOKENIZER_BYTES)
-  if not text then return nil, message, code, path end
-  local object, why, status, where, hint = core().tokenizer.from_json(text, path)
-  if not object then return nil, why, status, where, hint end
+  if not text then error({ message, code, path }, 0) end
+  local dir = path:match("^(.*)/[^/]*$") or "."
+  local config_path = dir .. "/tokenizer_config.json"
+  local config, config_text = read_object(config_path)
+  local object, why, status, where, hint = core().tokenizer.from_json(text, path, config_text, config_path)
+  if not object then error({ why, status, where, hint }, 0) end
   local self = finish(object, path)
-  local ok, e = pcall(configure, self, path:match("^(.*)/[^/]*$") or ".")
-  if not ok then
-    if type(e) ~= "table" then error(e, 0) end
-    return nil, e[1], e[2], e[3]
-  end
+  configure(self, dir, config or {})
   return set_ids(self)
+end
+
+local function open_json(path)
+  local ok, self = pcall(load_json, path)
+  if ok then return self end
+  if type(self) ~= "table" then error(self, 0) end
+  return nil, self[1], self[2], self[3], self[4]
 end
 
 --- Make the tokenizer of an open GGUF checkpoint.

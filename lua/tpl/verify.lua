@@ -212,11 +212,13 @@ local function verify(deploy, options)
   local ids, tolerance = tokens(seed, plan.config.vocab), tolerances[deploy.act] or tolerances.auto
   local ref_values, ref_engine = run(one, ids, { fault = "", chunk = CHUNK })
   local reference = by_step_and_name(ref_values)
+  local n_warnings = #plan.warnings
   local function check(p)
     local values, e = run(p, ids, { chunk = CHUNK, fault = options.fault })
     by_step_and_name(values)
     local result = check_run(p, values, reference, tolerance)
     e:close()
+    result.warning = p.warnings[n_warnings + 1]
     return result
   end
   local unfused, fused = check(plain), check(plan)
@@ -227,7 +229,8 @@ local function verify(deploy, options)
     isa = ref_engine.isa, seed = seed, fused_passed = not fused.first,
     ops_compared = unfused.compared + fused.compared, max_nmse = math.max(unfused.max_nmse, fused.max_nmse),
       tolerance = tolerance, first_diff = first or json.null,
-    marks = mark_list(plan, fused.by_name), order_check = disorder or true, plan_hash = plan.hash }
+    marks = mark_list(plan, fused.by_name), order_check = disorder or true, plan_hash = plan.hash,
+    warning = unfused.warning and fused.warning or nil }
 end
 
 --- Verify a deployment; act is f32 unless the caller chose another. A run that fails is an error, a run that

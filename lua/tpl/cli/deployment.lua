@@ -77,8 +77,10 @@ end
 function M.load(ctx, p, more)
   M.check_fit(p)
   more = more or {}
+  local n_warnings = #(p.warnings or {})
   local eng, e = ctx.engine.open(p, { progress = follow_load(ctx, p, more.event), tokenizer = more.tokenizer, chunk = more.chunk })
   if not eng then err.throw(e) end
+  for i = n_warnings + 1, #(p.warnings or {}) do ctx:warn(p.warnings[i]) end
   return eng
 end
 

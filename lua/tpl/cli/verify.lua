@@ -43,6 +43,8 @@ function M.run(ctx)
   local opts = deployment.plan_options(ctx)
   local result, e = ctx.engine.verify(read(ctx), { seed = tonumber(ctx.knobs.TPL_SEED), no_fuse = opts.no_fuse, fault = ctx.knobs.TPL_FAULT })
   if not result then err.throw(e) end
+  if result.warning then ctx:warn(result.warning) end -- a planted fault that acts nowhere
+  result.warning = nil
   local diff = result.first_diff
   if type(diff) == "table" then -- outside the layers and the marks
     if diff.mark == "-" then diff.mark = json.null end
