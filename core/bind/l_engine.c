@@ -58,7 +58,8 @@ typedef struct progress_ctx {
     int function; /* stack index */
 } progress_ctx;
 
-/* Errors of the callback are dropped: it only draws. Raises nothing itself (no memory is taken outside pcall), so that no loader is left behind. */
+/* Errors of the callback are dropped: it only draws. Raises nothing itself (no memory is taken outside pcall), so
+ * that no loader is left behind. */
 static void on_progress(void *ctx, int rank, uint64_t bytes, uint64_t total)
 {
     progress_ctx *p = ctx;
@@ -80,7 +81,8 @@ static tpl_status parse_programs(lua_State *L, tpl_engine_box *b, tpl_err *err)
         size_t len;
         lua_rawgeti(L, -1, b->n_stages + 1);
         const char *text = lua_tolstring(L, -1, &len);
-        st = text ? tpl_program_parse(&b->programs[b->n_stages], text, len, err) : tpl_fail(err, TPL_ERR_ARG, 0, "programs", "a program is no text");
+        st = text ? tpl_program_parse(&b->programs[b->n_stages], text, len, err)
+                  : tpl_fail(err, TPL_ERR_ARG, 0, "programs", "a program is no text");
         lua_pop(L, 1);
         if (st) break;
     }
@@ -99,29 +101,47 @@ static void read_caps(lua_State *L, tpl_engine_box *b)
     int at = lua_gettop(L);
     const tpl_step_caps *p = &b->programs[0]->caps;
     luaL_checktype(L, at, LUA_TTABLE);
-    b->caps = (tpl_step_caps){ .tok = p->tok, .seq = p->seq, .out = p->out, .vocab = p->vocab, .pages = opt_cap(L, at, "pages", 1),
-                               .pool = opt_cap(L, at, "pool", 1), .logit_rows = opt_cap(L, at, "logit_rows", 1), .top = opt_cap(L, at, "top", 20) };
+    b->caps = (tpl_step_caps){ .tok = p->tok,
+                               .seq = p->seq,
+                               .out = p->out,
+                               .vocab = p->vocab,
+                               .pages = opt_cap(L, at, "pages", 1),
+                               .pool = opt_cap(L, at, "pool", 1),
+                               .logit_rows = opt_cap(L, at, "logit_rows", 1),
+                               .top = opt_cap(L, at, "top", 20) };
     lua_pop(L, 1);
 }
 
 static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpoint *cp, tpl_err *err)
 {
-    int isa = tpl_isa_find(tpl_opt_string(L, 1, "isa", "portable")), kv = tpl_dtype_find(tpl_opt_string(L, 1, "kv_dtype", "f32"));
+    int isa = tpl_isa_find(tpl_opt_string(L, 1, "isa", "portable")),
+        kv = tpl_dtype_find(tpl_opt_string(L, 1, "kv_dtype", "f32"));
     if (isa < 0 || !tpl_isa_usable((tpl_isa)isa))
-        return tpl_fail(err, TPL_ERR_ARG, 0, "TPL_ISA", "this machine or build lacks '%s'", tpl_opt_string(L, 1, "isa", ""));
-    if (kv != TPL_DTYPE_F32 && kv != TPL_DTYPE_F16) return tpl_fail(err, TPL_ERR_ARG, 0, "kv.dtype", "'%s' is not f32 or f16", tpl_opt_string(L, 1, "kv_dtype", ""));
+        return tpl_fail(err, TPL_ERR_ARG, 0, "TPL_ISA", "this machine or build lacks '%s'",
+                        tpl_opt_string(L, 1, "isa", ""));
+    if (kv != TPL_DTYPE_F32 && kv != TPL_DTYPE_F16)
+        return tpl_fail(err, TPL_ERR_ARG, 0, "kv.dtype", "'%s' is not f32 or f16",
+                        tpl_opt_string(L, 1, "kv_dtype", ""));
     progress_ctx p = { L, 0 };
     lua_getfield(L, 1, "progress");
     p.function = lua_gettop(L);
-    tpl_engine_desc d = { .programs = b->programs, .n_stages = b->n_stages, .checkpoint = cp, .threads = (int)tpl_opt_whole(L, 1, "threads", 1, 1024, 1),
-                          .isa = (tpl_isa)isa, .kv_dtype = (tpl_dtype)kv, .kv_page = (int32_t)tpl_opt_whole(L, 1, "kv_page", 1, INT32_MAX, 16),
-                          .kv_pages = tpl_opt_whole(L, 1, "kv_pages", 1, UINT32_MAX, 1), .caps = b->caps, .stall_s = tpl_opt_number(L, 1, "stall_s", 0) };
+    tpl_engine_desc d = { .programs = b->programs,
+                          .n_stages = b->n_stages,
+                          .checkpoint = cp,
+                          .threads = (int)tpl_opt_whole(L, 1, "threads", 1, 1024, 1),
+                          .isa = (tpl_isa)isa,
+                          .kv_dtype = (tpl_dtype)kv,
+                          .kv_page = (int32_t)tpl_opt_whole(L, 1, "kv_page", 1, INT32_MAX, 16),
+                          .kv_pages = tpl_opt_whole(L, 1, "kv_pages", 1, UINT32_MAX, 1),
+                          .caps = b->caps,
+                          .stall_s = tpl_opt_number(L, 1, "stall_s", 0) };
     if (lua_isfunction(L, p.function)) d.progress = on_progress, d.progress_ctx = &p;
     TPL_TRY(tpl_fault_parse(&d.fault, tpl_opt_string(L, 1, "fault", NULL), err));
     return tpl_engine_open(&b->engine, &d, err);
 }
 
-/* open{programs=, checkpoint=, threads=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=, sched=} */
+/* open{programs=, checkpoint=, threads=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=,
+ * sched=} */
 static int engine_open(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -225,25 +245,39 @@ static int engine_roundtrip(lua_State *L)
 static int engine_step_bytes(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
-    tpl_step_caps c = { .tok = opt_cap(L, 1, "tok", 0), .seq = opt_cap(L, 1, "seq", 0), .out = opt_cap(L, 1, "out", 0),
-                        .pages = opt_cap(L, 1, "pages", 0), .pool = opt_cap(L, 1, "pool", 0), .logit_rows = opt_cap(L, 1, "logit_rows", 0),
-                        .vocab = opt_cap(L, 1, "vocab", 0), .top = opt_cap(L, 1, "top", 0) };
+    tpl_step_caps c = { .tok = opt_cap(L, 1, "tok", 0),
+                        .seq = opt_cap(L, 1, "seq", 0),
+                        .out = opt_cap(L, 1, "out", 0),
+                        .pages = opt_cap(L, 1, "pages", 0),
+                        .pool = opt_cap(L, 1, "pool", 0),
+                        .logit_rows = opt_cap(L, 1, "logit_rows", 0),
+                        .vocab = opt_cap(L, 1, "vocab", 0),
+                        .top = opt_cap(L, 1, "top", 0) };
     lua_pushnumber(L, (double)tpl_step_bytes(&c));
     return 1;
 }
 
-static const luaL_Reg methods[] = {
-    { "stats", engine_stats }, { "variants", engine_variants }, { "add", tpl_engine_add }, { "pump", tpl_engine_pump },
-    { "cancel", tpl_engine_cancel }, { "idle", tpl_engine_idle }, { "take_rows", tpl_engine_take_rows }, { "drop_rows", tpl_engine_drop_rows },
-    { "fault_hits", engine_fault_hits },
-    { "tap_begin", tpl_engine_tap_begin }, { "tap_end", tpl_engine_tap_end }, { NULL, NULL }
-};
+static const luaL_Reg methods[] = { { "stats", engine_stats },
+                                    { "variants", engine_variants },
+                                    { "add", tpl_engine_add },
+                                    { "pump", tpl_engine_pump },
+                                    { "cancel", tpl_engine_cancel },
+                                    { "idle", tpl_engine_idle },
+                                    { "take_rows", tpl_engine_take_rows },
+                                    { "drop_rows", tpl_engine_drop_rows },
+                                    { "fault_hits", engine_fault_hits },
+                                    { "tap_begin", tpl_engine_tap_begin },
+                                    { "tap_end", tpl_engine_tap_end },
+                                    { NULL, NULL } };
 const tpl_class tpl_engine_class = { "tpl.engine", close_engine, methods };
 
 int tpl_open_engine(lua_State *L)
 {
-    static const luaL_Reg functions[] = { { "open", engine_open }, { "roundtrip", engine_roundtrip }, { "step_bytes", engine_step_bytes },
-                                         { "product_error", tpl_engine_product_error }, { NULL, NULL } };
+    static const luaL_Reg functions[] = { { "open", engine_open },
+                                          { "roundtrip", engine_roundtrip },
+                                          { "step_bytes", engine_step_bytes },
+                                          { "product_error", tpl_engine_product_error },
+                                          { NULL, NULL } };
     lua_newtable(L);
     luaL_setfuncs(L, functions, 0);
     return 1;

@@ -64,7 +64,8 @@ static void on_rows(void *ctx, void *user, int64_t pos0, int32_t n, const float 
     (void)ctx;
     if (!s) return;
     size_t n_floats = (size_t)n * (size_t)vocab;
-    if (s->file && fwrite(rows, sizeof *rows, n_floats, s->file) != n_floats && !s->io_error) s->io_error = errno ? errno : EIO;
+    if (s->file && fwrite(rows, sizeof *rows, n_floats, s->file) != n_floats && !s->io_error)
+        s->io_error = errno ? errno : EIO;
     for (int32_t i = 0; i < n && s->n_rows < s->cap_rows; i++, s->n_rows++) {
         const float *row = rows + (size_t)i * (size_t)vocab;
         if (s->memory) memcpy(s->memory + (size_t)s->n_rows * (size_t)vocab, row, (size_t)vocab * sizeof *row);
@@ -76,19 +77,21 @@ static void on_rows(void *ctx, void *user, int64_t pos0, int32_t n, const float 
 typedef struct sink_wish {
     const char *file; /* valid while the table holds it */
     bool memory;
-    int32_t top;      /* -1: no scores */
+    int32_t top; /* -1: no scores */
 } sink_wish;
 
 static sink_wish read_wish(lua_State *L, int index, const tpl_engine_box *b)
 {
-    return (sink_wish){ .file = tpl_opt_string(L, index, "file", NULL), .memory = opt_flag(L, index, "memory"),
+    return (sink_wish){ .file = tpl_opt_string(L, index, "file", NULL),
+                        .memory = opt_flag(L, index, "memory"),
                         .top = (int32_t)tpl_opt_whole(L, index, "top", 0, b->caps.vocab, -1) };
 }
 
 static bool sink_alloc(tpl_row_sink *s, const sink_wish *w, uint32_t vocab)
 {
     size_t n = (size_t)s->cap_rows;
-    if (!(s->argmax = calloc(n, sizeof *s->argmax)) || !(s->ids = malloc((size_t)s->n_ids * sizeof *s->ids))) return false;
+    if (!(s->argmax = calloc(n, sizeof *s->argmax)) || !(s->ids = malloc((size_t)s->n_ids * sizeof *s->ids)))
+        return false;
     if (w->memory && !(s->memory = malloc(n * vocab * sizeof *s->memory))) return false;
     if (w->top < 0) return true;
     s->top = w->top;
@@ -167,8 +170,9 @@ static void push_rows(lua_State *L, const tpl_engine_box *b, const tpl_row_sink 
     if (s->logprob) push_numbers(L, s);
 }
 
-/* take_rows(handle) -> {rows=, vocab=, argmax={..}, logprob={..}, top={{{id, logprob}..}..}, data=lightuserdata}, once the request has ended.
- * data lives until drop_rows(handle) or the end of the engine; rows that were not kept in memory can be taken once. */
+/* take_rows(handle) -> {rows=, vocab=, argmax={..}, logprob={..}, top={{{id, logprob}..}..}, data=lightuserdata},
+ * once the request has ended. data lives until drop_rows(handle) or the end of the engine; rows that were not kept in
+ * memory can be taken once. */
 int tpl_engine_take_rows(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
@@ -303,7 +307,8 @@ int tpl_engine_add(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
     luaL_checktype(L, 2, LUA_TTABLE);
-    tpl_request r = { .max_tokens = (int32_t)tpl_opt_whole(L, 2, "max_tokens", INT32_MIN, INT32_MAX, 0), .sampling = read_sampling(L, 2) };
+    tpl_request r = { .max_tokens = (int32_t)tpl_opt_whole(L, 2, "max_tokens", INT32_MIN, INT32_MAX, 0),
+                      .sampling = read_sampling(L, 2) };
     int32_t n_bias;
     const char *rows = tpl_opt_string(L, 2, "rows", NULL);
     r.ids = read_ids(L, 2, "ids", &r.n_ids);

@@ -50,7 +50,7 @@ static int push_bytes(lua_State *L, uint64_t bytes)
     return 1;
 }
 
-/* -- Machine --------------------------------------------------------------------------------------------- */
+/* -- Machine ---------------------------------------------------------------------------------------------- */
 
 /* cpus() -> number of threads that can run at once */
 static int sys_cpus(lua_State *L)
@@ -140,7 +140,7 @@ static int sys_sleep_us(lua_State *L)
     return 0;
 }
 
-/* -- Environment ----------------------------------------------------------------------------------------- */
+/* -- Environment ------------------------------------------------------------------------------------------ */
 
 /* env(name) -> text, or nil when unset or empty. Only the names of base/env.h: any other raises. */
 static int sys_env(lua_State *L)
@@ -195,7 +195,7 @@ static int sys_fault(lua_State *L)
     return 1;
 }
 
-/* -- Terminal -------------------------------------------------------------------------------------------- */
+/* -- Terminal --------------------------------------------------------------------------------------------- */
 
 /* isatty(fd) -> boolean */
 static int sys_isatty(lua_State *L)
@@ -215,7 +215,7 @@ static int sys_columns(lua_State *L)
     return 1;
 }
 
-/* -- Paths ----------------------------------------------------------------------------------------------- */
+/* -- Paths ------------------------------------------------------------------------------------------------ */
 
 /* exe() -> path of the running program */
 static int sys_exe(lua_State *L)
@@ -336,7 +336,7 @@ static int sys_list(lua_State *L)
     return 1;
 }
 
-/* -- Files ----------------------------------------------------------------------------------------------- */
+/* -- Files ------------------------------------------------------------------------------------------------ */
 
 /* mkdir_p(path): the folder and those above it; true also when it is there already */
 static int sys_mkdir_p(lua_State *L)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Taps: copies of the values that ops leave behind, by name, for `tap` and `verify`. Rank threads append under a lock; a tapped step may allocate.
+ * Taps: copies of the values that ops leave behind, by name, for `tap` and `verify`. Rank threads append under a
+ * lock; a tapped step may allocate.
  */
 #include <fnmatch.h>
 #include <stdbool.h>
@@ -22,7 +23,8 @@ void tpl_taps_free(tpl_engine_box *b)
     b->tap_glob = NULL;
 }
 
-/* After tap_end a step that failed may still be walked by some ranks: what they bring is not wanted, and the list is Lua's to read. */
+/* After tap_end a step that failed may still be walked by some ranks: what they bring is not wanted, and the list is
+ * Lua's to read. */
 static bool is_wanted(tpl_engine_box *b, const char *name)
 {
     pthread_mutex_lock(&b->tap_lock);
@@ -44,7 +46,8 @@ static void set_tapping(tpl_engine_box *b, bool on, char *glob)
     pthread_mutex_unlock(&b->tap_lock);
 }
 
-static void on_tap(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view, const tpl_step *step)
+static void on_tap(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view,
+                   const tpl_step *step)
 {
     tpl_engine_box *b = ctx;
     const char *name = p->values[p->ops[op].out[i_out]].name;
@@ -52,8 +55,16 @@ static void on_tap(void *ctx, int rank, const tpl_program *p, int op, int i_out,
     int64_t rows = tpl_view_rows(view, step);
     tpl_tapped *t = malloc(sizeof *t + (size_t)rows * (size_t)view->cols * sizeof(float));
     if (t) {
-        *t = (tpl_tapped){ .rank = rank, .stage = p->stage, .op = op, .i_out = i_out, .op_name = p->ops[op].name, .value_name = name, .rows = rows,
-                           .cols = view->cols, .step = (int64_t)step->id, .real_rows = view->sym == TPL_SYM_TOK ? step->n_tok : step->n_out };
+        *t = (tpl_tapped){ .rank = rank,
+                           .stage = p->stage,
+                           .op = op,
+                           .i_out = i_out,
+                           .op_name = p->ops[op].name,
+                           .value_name = name,
+                           .rows = rows,
+                           .cols = view->cols,
+                           .step = (int64_t)step->id,
+                           .real_rows = view->sym == TPL_SYM_TOK ? step->n_tok : step->n_out };
         memcpy(t->data, view->data, (size_t)rows * (size_t)view->cols * sizeof(float));
     }
     pthread_mutex_lock(&b->tap_lock);
@@ -79,7 +90,8 @@ int tpl_engine_tap_begin(lua_State *L)
     return 0;
 }
 
-/* tap_end() -> array of {rank, stage, op, name, op_name, rows, cols, step, data=lightuserdata}; data lives until the next tap_begin */
+/* tap_end() -> array of {rank, stage, op, name, op_name, rows, cols, step, data=lightuserdata}; data lives until the
+ * next tap_begin */
 int tpl_engine_tap_end(lua_State *L)
 {
     tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
@@ -91,7 +103,8 @@ int tpl_engine_tap_end(lua_State *L)
     for (tpl_tapped *t = b->taps; t; t = t->next) {
         lua_createtable(L, 0, 10);
         const char *const keys[] = { "rank", "stage", "op", "i_out", "rows", "cols", "step", "real_rows" };
-        const double numbers[] = { t->rank, t->stage, t->op, t->i_out, (double)t->rows, (double)t->cols, (double)t->step, (double)t->real_rows };
+        const double numbers[] = { t->rank,         t->stage,        t->op,           t->i_out,
+                                   (double)t->rows, (double)t->cols, (double)t->step, (double)t->real_rows };
         for (int k = 0; k < 8; k++) {
             lua_pushnumber(L, numbers[k]);
             lua_setfield(L, -2, keys[k]);
@@ -120,7 +133,8 @@ static void read_ranges(lua_State *L, int index, int64_t size, tpl_range *out, i
         lua_rawgeti(L, -1, 1);
         lua_rawgeti(L, -2, 2);
         double first = lua_tonumber(L, -2), count = lua_tonumber(L, -1);
-        if (!(first >= 0 && count >= 0 && first + count <= (double)size)) luaL_error(L, "a range lies outside the tensor");
+        if (!(first >= 0 && count >= 0 && first + count <= (double)size))
+            luaL_error(L, "a range lies outside the tensor");
         out[i] = (tpl_range){ (int64_t)first, (int64_t)count };
         lua_pop(L, 3);
     }
@@ -141,8 +155,8 @@ static double dot(const float *w, const float *x, const tpl_range *cols, int n)
     return sum;
 }
 
-/* product_error(checkpoint, tensor, rows, cols, x, y): sum over this rank's rows of (y - x w^T)^2, with w read from the file and products in
- * double. x and y are float pointers; nil when the tensor is not there or cannot be read. */
+/* product_error(checkpoint, tensor, rows, cols, x, y): sum over this rank's rows of (y - x w^T)^2, with w read from
+ * the file and products in double. x and y are float pointers; nil when the tensor is not there or cannot be read. */
 int tpl_engine_product_error(lua_State *L)
 {
     const tpl_checkpoint *cp = tpl_box_get(L, 1, &tpl_checkpoint_class);

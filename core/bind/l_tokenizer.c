@@ -22,7 +22,7 @@ static const tpl_class detok_class = { "tpl.detok", close_detok, detok_methods }
 
 static tpl_tokenizer *self(lua_State *L) { return tpl_box_get(L, 1, &tokenizer_class); }
 
-/* -- Making ----------------------------------------------------------------------------------- */
+/* -- Making ----------------------------------------------------------------------------------------------- */
 
 /* from_json(bytes [, name for messages [, bytes of tokenizer_config.json or nil [, its name]]]) */
 static int from_json(lua_State *L)
@@ -149,7 +149,7 @@ static int from_checkpoint(lua_State *L)
     return 1;
 }
 
-/* -- Configuring ------------------------------------------------------------------------------ */
+/* -- Configuring ------------------------------------------------------------------------------------------ */
 
 static tpl_str opt_str(lua_State *L, int index, const char *key)
 {
@@ -195,7 +195,7 @@ static int tokenizer_add_eog(lua_State *L)
     return 1;
 }
 
-/* -- Facts ------------------------------------------------------------------------------------ */
+/* -- Facts ------------------------------------------------------------------------------------------------ */
 
 /* An id from Lua; anything that is none becomes -1, which has no token. */
 static int32_t check_id(lua_State *L, int index)
@@ -267,7 +267,7 @@ static int tokenizer_find(lua_State *L)
     return push_id(L, tpl_tokenizer_find(self(L), s, len));
 }
 
-/* -- Encoding --------------------------------------------------------------------------------- */
+/* -- Encoding --------------------------------------------------------------------------------------------- */
 
 static int push_ids(lua_State *L, const int32_t *ids, size_t n)
 {
@@ -299,7 +299,7 @@ static int tokenizer_encode(lua_State *L)
     return push_ids(L, ids, n);
 }
 
-/* -- Decoding --------------------------------------------------------------------------------- */
+/* -- Decoding --------------------------------------------------------------------------------------------- */
 
 /* stream(skip_special [, n_prompt]) -> detok */
 static int tokenizer_stream(lua_State *L)

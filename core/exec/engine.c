@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "exec/engine_priv.h"
 
-/* -- Opening ------------------------------------------------------------------------------------------------------------ */
+/* -- Opening ---------------------------------------------------------------------------------------------- */
 
 static uint32_t gcd(uint32_t a, uint32_t b)
 {
@@ -34,7 +34,8 @@ static tpl_status padding(const tpl_engine_desc *d, tpl_sym sym, uint32_t cap, u
         }
     *out = (uint32_t)n;
     if (n <= cap && cap % n == 0) return TPL_OK;
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "the largest step has %u rows, which do not divide by the cuts of its values", cap);
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, "program",
+                    "the largest step has %u rows, which do not divide by the cuts of its values", cap);
 }
 
 /* What the ranks take for granted about programs that were read one by one. */
@@ -43,12 +44,15 @@ static tpl_status check_programs(const tpl_engine_desc *d, tpl_err *err)
     for (int s = 0, first = 0; s < d->n_stages; first += d->programs[s++]->n_ranks) {
         const tpl_program *p = d->programs[s];
         if (p->stage != s || p->first_rank != first)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "stage %d from rank %d stands where stage %d from rank %d belongs", p->stage,
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, "program",
+                            "stage %d from rank %d stands where stage %d from rank %d belongs", p->stage,
                             p->first_rank, s, first);
-        if (p->caps.tok != d->caps.tok || p->caps.seq != d->caps.seq || p->caps.out != d->caps.out || p->caps.vocab != d->caps.vocab)
+        if (p->caps.tok != d->caps.tok || p->caps.seq != d->caps.seq || p->caps.out != d->caps.out ||
+            p->caps.vocab != d->caps.vocab)
             return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "stage %d is planned for steps of another size", s);
         for (int i = 0; i < p->n_ops; i++)
-            if ((p->ops[i].kind == TPL_OP_ID_SEND && s + 1 == d->n_stages) || (p->ops[i].kind == TPL_OP_ID_RECV && !s))
+            if ((p->ops[i].kind == TPL_OP_ID_SEND && s + 1 == d->n_stages) ||
+                (p->ops[i].kind == TPL_OP_ID_RECV && !s))
                 return tpl_fail(err, TPL_ERR_FORMAT, 0, p->ops[i].name, "no stage is at the other end");
     }
     return TPL_OK;
@@ -83,13 +87,19 @@ static tpl_status open_comm(tpl_engine *e, tpl_err *err)
                 sizes[at] = e->desc.programs[s]->groups[g].sizes[i];
                 ranks[at] = e->desc.programs[s]->groups[g].ranks[i];
             }
-    tpl_comm_desc d = { .n_ranks = e->n_ranks, .n_groups = n, .group_sizes = sizes, .group_ranks = ranks, .spin = e->spin, .abort = e->abort };
+    tpl_comm_desc d = { .n_ranks = e->n_ranks,
+                        .n_groups = n,
+                        .group_sizes = sizes,
+                        .group_ranks = ranks,
+                        .spin = e->spin,
+                        .abort = e->abort };
     if (!st) st = tpl_comm_open(&e->comm, "shm", &d, err);
     at = 0;
     for (int s = 0; !st && s < e->desc.n_stages; s++)
         for (int g = 0; g < e->desc.programs[s]->n_groups; g++)
             for (int i = 0; i < e->desc.programs[s]->groups[g].n; i++, at++)
-                for (int k = 0; k < sizes[at]; k++) e->ranks[ranks[at][k]].groups[g] = tpl_comm_group(e->comm, at, ranks[at][k]);
+                for (int k = 0; k < sizes[at]; k++)
+                    e->ranks[ranks[at][k]].groups[g] = tpl_comm_group(e->comm, at, ranks[at][k]);
     free(sizes);
     free(ranks);
     return st;
@@ -121,7 +131,8 @@ static tpl_status open_cuts(tpl_engine *e, tpl_err *err)
     if (!e->cut_first || !e->cuts) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     for (int s = 0; s + 1 < n; s++)
         for (int j = 0; j < e->desc.programs[s + 1]->n_ranks; j++)
-            TPL_TRY(tpl_channel_new(&e->cuts[e->cut_first[s] + j], 1, n + 1, cut_bytes(e->desc.programs[s]), e->spin, e->abort, err));
+            TPL_TRY(tpl_channel_new(&e->cuts[e->cut_first[s] + j], 1, n + 1, cut_bytes(e->desc.programs[s]), e->spin,
+                                    e->abort, err));
     return TPL_OK;
 }
 
@@ -144,7 +155,7 @@ static tpl_status open_ranks(tpl_engine *e, tpl_err *err)
     return TPL_OK;
 }
 
-/* -- Loading ------------------------------------------------------------------------------------------------------------ */
+/* -- Loading ---------------------------------------------------------------------------------------------- */
 
 typedef struct loader {
     tpl_rank *rank;
@@ -175,13 +186,15 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
     tpl_status st = l && threads ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     for (int k = 0; k < e->n_ranks; k++) {
         tpl_rank *r = &e->ranks[k];
-        r->job.prog = r->prog, r->job.cp = e->desc.checkpoint, r->job.local = r->local, r->job.weights = r->weights, r->job.stop = &stop;
+        r->job.prog = r->prog, r->job.cp = e->desc.checkpoint, r->job.local = r->local, r->job.weights = r->weights,
+        r->job.stop = &stop;
         r->job.fault = e->desc.fault.kind == TPL_FAULT_SWAP_SHARD ? &e->desc.fault : NULL;
     }
     int n = 0;
     for (; !st && n < e->n_threads; n++) {
         l[n] = (loader){ .rank = &e->ranks[n % e->n_ranks], .running = &running };
-        st = tpl_thread_start(&threads[n], &(tpl_thread_desc){ .fn = load_main, .arg = &l[n], .name = "tpl-load" }, err);
+        st = tpl_thread_start(&threads[n], &(tpl_thread_desc){ .fn = load_main, .arg = &l[n], .name = "tpl-load" },
+                              err);
         if (st) break;
     }
     atomic_fetch_sub(&running, e->n_threads - n);
@@ -203,7 +216,7 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
     return st;
 }
 
-/* -- Threads ------------------------------------------------------------------------------------------------------------ */
+/* -- Threads ---------------------------------------------------------------------------------------------- */
 
 enum { MAX_PINNED = 1024 }; /* beyond, the system places the threads */
 
@@ -219,10 +232,15 @@ static tpl_status start(tpl_engine *e, tpl_err *err)
             char name[32];
             r->args[i] = (tpl_rank_thread){ r, i };
             snprintf(name, sizeof name, "tpl-r%d.%d", k, i);
-            tpl_thread_desc d = { .fn = tpl_rank_main, .arg = &r->args[i], .name = name, .cpus = &cpus[pin ? at : 0], .n_cpus = pin ? 1 : 0 };
+            tpl_thread_desc d = { .fn = tpl_rank_main,
+                                  .arg = &r->args[i],
+                                  .name = name,
+                                  .cpus = &cpus[pin ? at : 0],
+                                  .n_cpus = pin ? 1 : 0 };
             TPL_TRY(tpl_thread_start(&r->threads[i], &d, err));
         }
-    return tpl_thread_start(&e->watchdog, &(tpl_thread_desc){ .fn = tpl_watchdog_main, .arg = e, .name = "tpl-watchdog" }, err);
+    return tpl_thread_start(&e->watchdog,
+                            &(tpl_thread_desc){ .fn = tpl_watchdog_main, .arg = e, .name = "tpl-watchdog" }, err);
 }
 
 tpl_status tpl_engine_open(tpl_engine **out, const tpl_engine_desc *desc, tpl_err *err)
@@ -284,7 +302,7 @@ void tpl_engine_close(tpl_engine *e)
     tpl_mem_free(e);
 }
 
-/* -- Steps -------------------------------------------------------------------------------------------------------------- */
+/* -- Steps ------------------------------------------------------------------------------------------------ */
 
 int tpl_engine_in_flight(const tpl_engine *e)
 {
@@ -316,7 +334,8 @@ tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err)
     s->pad_tok = round_up(s->n_tok, e->pad_tok);
     s->pad_out = round_up(s->n_out, e->pad_out);
     if ((uint32_t)s->pad_tok > s->cap.tok || (uint32_t)s->pad_out > s->cap.out || (uint32_t)s->n_seq > s->cap.seq)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "step", "a step of %d tokens, %d sequences and %d rows exceeds the slot", s->n_tok, s->n_seq, s->n_out);
+        return tpl_fail(err, TPL_ERR_ARG, 0, "step", "a step of %d tokens, %d sequences and %d rows exceeds the slot",
+                        s->n_tok, s->n_seq, s->n_out);
     for (int i = s->n_tok; i < s->pad_tok; i++) {
         tpl_step_tok(s)[i] = 0;
         tpl_step_pos(s)[i] = 0;
@@ -354,11 +373,15 @@ void tpl_engine_set_tap(tpl_engine *e, tpl_tap_fn fn, void *ctx)
     e->tap = (tpl_tap){ fn, ctx };
 }
 
-/* -- What it did -------------------------------------------------------------------------------------------------------- */
+/* -- What it did ------------------------------------------------------------------------------------------ */
 
 void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out)
 {
-    *out = (tpl_engine_stats){ .steps = e->steps, .allocs = tpl_alloc_count(), .load_us = e->load_us, .n_ranks = e->n_ranks, .n_threads = e->n_threads };
+    *out = (tpl_engine_stats){ .steps = e->steps,
+                               .allocs = tpl_alloc_count(),
+                               .load_us = e->load_us,
+                               .n_ranks = e->n_ranks,
+                               .n_threads = e->n_threads };
     for (int k = 0; k < e->n_ranks; k++) {
         out->read_bytes += atomic_load(&e->ranks[k].job.read_bytes);
         out->weight_bytes += e->ranks[k].weight_bytes;

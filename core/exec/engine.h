@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A running deployment in one process: the ranks of all stages, their teams of threads, the step ring, and the watchdog. A step is
- * filled in a free slot, submitted, walked by every rank of every stage, and handed back in order. As many steps are in flight as there
- * are stages. One owner thread calls open, slot, submit, wait and close; no Lua is touched by any other thread.
+ * A running deployment in one process: the ranks of all stages, their teams of threads, the step ring, and the
+ * watchdog. A step is filled in a free slot, submitted, walked by every rank of every stage, and handed back in
+ * order. As many steps are in flight as there are stages. One owner thread calls open, slot, submit, wait and close;
+ * no Lua is touched by any other thread.
  */
 #ifndef TPL_EXEC_ENGINE_H
 #define TPL_EXEC_ENGINE_H
@@ -16,17 +17,17 @@
 typedef struct tpl_engine tpl_engine;
 
 typedef struct tpl_engine_desc {
-    tpl_program **programs;          /* [n_stages], borrowed until close */
+    tpl_program **programs; /* [n_stages], borrowed until close */
     int n_stages;
     const tpl_checkpoint *checkpoint; /* borrowed until open returns */
-    int threads;                     /* per rank */
+    int threads;                      /* per rank */
     tpl_isa isa;
-    tpl_dtype kv_dtype;              /* F32 or F16 */
-    int32_t kv_page;                 /* positions per page */
+    tpl_dtype kv_dtype; /* F32 or F16 */
+    int32_t kv_page;    /* positions per page */
     int64_t kv_pages;
-    tpl_step_caps caps;              /* of a slot; tok, seq, out as in the programs */
+    tpl_step_caps caps; /* of a slot; tok, seq, out as in the programs */
     tpl_fault fault;
-    double stall_s;                  /* a rank that makes no progress for this long is reported; 0: 3 s */
+    double stall_s; /* a rank that makes no progress for this long is reported; 0: 3 s */
     void (*progress)(void *ctx, int rank, uint64_t bytes, uint64_t total); /* while loading, on the calling thread */
     void *progress_ctx;
 } tpl_engine_desc;
@@ -40,13 +41,15 @@ void tpl_engine_close(tpl_engine *e);
 tpl_step *tpl_engine_slot(tpl_engine *e);
 /* Sends the slot last taken to all ranks. Fills padding rows and pad counts. */
 tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err);
-/* Waits for the oldest step in flight. Its results are valid until tpl_engine_slot is called. After a failure every call fails the same way. */
+/* Waits for the oldest step in flight. Its results are valid until tpl_engine_slot is called. After a failure every
+ * call fails the same way. */
 tpl_status tpl_engine_wait(tpl_engine *e, tpl_step **out, tpl_err *err);
 int tpl_engine_in_flight(const tpl_engine *e);
 
-/* Called by each rank's leader after each op of steps submitted while a tap is set; all threads of the rank wait meanwhile. After a failure
- * ranks may still call it until the engine is closed. */
-typedef void (*tpl_tap_fn)(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view, const tpl_step *step);
+/* Called by each rank's leader after each op of steps submitted while a tap is set; all threads of the rank wait
+ * meanwhile. After a failure ranks may still call it until the engine is closed. */
+typedef void (*tpl_tap_fn)(void *ctx, int rank, const tpl_program *p, int op, int i_out, const tpl_view *view,
+                           const tpl_step *step);
 void tpl_engine_set_tap(tpl_engine *e, tpl_tap_fn fn, void *ctx);
 
 typedef struct tpl_engine_stats {
@@ -57,7 +60,8 @@ typedef struct tpl_engine_stats {
 void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out);
 /* Per rank of all stages: packed weight bytes and file bytes read. */
 void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes, uint64_t *read_bytes);
-/* How many places (ops and weights, over all ranks) the planted fault acts on: 0 when its text matches nothing of this plan. */
+/* How many places (ops and weights, over all ranks) the planted fault acts on: 0 when its text matches nothing of
+ * this plan. */
 int tpl_engine_fault_hits(const tpl_engine *e);
 /* The variant bound for an op of a rank, e.g. "linear_q4_1_avx512"; static storage. */
 const char *tpl_engine_variant(const tpl_engine *e, int rank, int op);

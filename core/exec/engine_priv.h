@@ -27,20 +27,20 @@ struct tpl_engine {
     uint32_t spin;
     tpl_abort *abort;
     tpl_comm *comm;
-    tpl_channel **cuts;           /* [n_stages - 1][ranks of the next stage]: one writer, one reader each */
-    int *cut_first;               /* first channel of the cut after stage i */
+    tpl_channel **cuts; /* [n_stages - 1][ranks of the next stage]: one writer, one reader each */
+    int *cut_first;     /* first channel of the cut after stage i */
     int n_cuts;
-    tpl_step **slots;             /* ring of n_stages + 1 */
-    uint32_t pad_tok, pad_out;    /* counts are rounded up to multiples of these */
-    tpl_tap *taps;                /* [n_stages + 1]: of the step in the slot of that number */
-    tpl_tap tap;                  /* of the next step; owner thread only */
+    tpl_step **slots;                   /* ring of n_stages + 1 */
+    uint32_t pad_tok, pad_out;          /* counts are rounded up to multiples of these */
+    tpl_tap *taps;                      /* [n_stages + 1]: of the step in the slot of that number */
+    tpl_tap tap;                        /* of the next step; owner thread only */
     _Alignas(64) _Atomic uint32_t head; /* steps submitted, modulo 2^32; one more at the end, to wake the threads */
     _Atomic bool ending;
-    uint64_t steps, tail;         /* steps submitted, and handed back */
-    bool taken;                   /* a slot is being filled */
+    uint64_t steps, tail; /* steps submitted, and handed back */
+    bool taken;           /* a slot is being filled */
     int64_t load_us;
     tpl_thread *watchdog;
-    tpl_sample *seen;             /* [n_ranks], the watchdog's */
+    tpl_sample *seen; /* [n_ranks], the watchdog's */
     _Atomic bool watchdog_end;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults planted on purpose (TPL_FAULT), so that verify and the watchdog can be seen to find them. Nothing here runs without one.
+ * Faults planted on purpose (TPL_FAULT), so that verify and the watchdog can be seen to find them. Nothing here runs
+ * without one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static bool acts_on(tpl_fault_kind kind, tpl_op_kind op)
     }
 }
 
-/* A collective is named after its mark and kind; the op that fed it names it too, as users see both in `plan --text`. */
+/* A collective is named after its mark and kind; the op that fed it names it too, as users see both in `plan --text`.
+ */
 static bool named(const tpl_rank *r, int i, tpl_fault_kind kind)
 {
     const tpl_fault *f = &r->engine->desc.fault;
@@ -49,7 +51,8 @@ tpl_status tpl_rank_plant(tpl_rank *r, tpl_err *err)
 
 static void stall(const tpl_rank *r)
 {
-    while (!tpl_abort_is_set(r->engine->abort) && !atomic_load(&r->engine->ending)) nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+    while (!tpl_abort_is_set(r->engine->abort) && !atomic_load(&r->engine->ending))
+        nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
 }
 
 const tpl_step *tpl_fault_before(tpl_rank *r, int op, int ith, const tpl_step *step)

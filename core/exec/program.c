@@ -8,7 +8,7 @@
 
 #include "base/ck.h"
 
-/* -- Memory ------------------------------------------------------------------------------------------------------------ */
+/* -- Memory ----------------------------------------------------------------------------------------------- */
 
 typedef struct tpl_prog_block {
     struct tpl_prog_block *next;
@@ -26,7 +26,7 @@ static void *take(tpl_program *p, size_t n, size_t size)
     return b->bytes;
 }
 
-/* -- Reading words of a line ------------------------------------------------------------------------------------------- */
+/* -- Reading words of a line ------------------------------------------------------------------------------ */
 
 typedef struct reader {
     tpl_program *p;
@@ -43,7 +43,8 @@ static tpl_status bad(reader *r, const char *what)
 {
     char where[32];
     snprintf(where, sizeof where, "program:%d", r->line);
-    return tpl_fail(r->err, TPL_ERR_FORMAT, 0, where, "%s at '%.*s'", what, (int)(r->len < 40 ? r->len : 40), r->word ? r->word : "");
+    return tpl_fail(r->err, TPL_ERR_FORMAT, 0, where, "%s at '%.*s'", what, (int)(r->len < 40 ? r->len : 40),
+                    r->word ? r->word : "");
 }
 
 static bool next_word(reader *r)
@@ -124,7 +125,7 @@ static bool word_whole(reader *r, tpl_num *out)
     return word_num(r, out) && !out->is_float;
 }
 
-/* -- Lines ------------------------------------------------------------------------------------------------------------- */
+/* -- Lines ------------------------------------------------------------------------------------------------ */
 
 static bool word_id(reader *r, int32_t want)
 {
@@ -137,7 +138,8 @@ static tpl_status read_table(reader *r)
     tpl_program *p = r->p;
     tpl_prog_table *t = &p->tables[p->n_tables];
     int64_t n;
-    if (!word_id(r, p->n_tables) || !next_word(r) || !(t->name = copy_word(r)) || !word_count(r, 1 << 20, &n)) return bad(r, "bad table");
+    if (!word_id(r, p->n_tables) || !next_word(r) || !(t->name = copy_word(r)) || !word_count(r, 1 << 20, &n))
+        return bad(r, "bad table");
     t->n = (int32_t)n;
     t->v = take(p, (size_t)n, sizeof *t->v);
     if (!t->v) return tpl_fail(r->err, TPL_ERR_MEM, 0, "program", "out of memory");
@@ -165,8 +167,9 @@ static tpl_status read_index(reader *r)
         if (!s || s >= end || *s != ':') return bad(r, "bad range");
         s = read_int(s + 1, end, &ranges[i].count);
         uint64_t sum;
-        if (!s || ranges[i].first < 0 || ranges[i].count <= 0 || !ck_add((uint64_t)x->total, (uint64_t)ranges[i].count, &sum) ||
-            sum > INT64_MAX || ranges[i].first > INT64_MAX - ranges[i].count)
+        if (!s || ranges[i].first < 0 || ranges[i].count <= 0 ||
+            !ck_add((uint64_t)x->total, (uint64_t)ranges[i].count, &sum) || sum > INT64_MAX ||
+            ranges[i].first > INT64_MAX - ranges[i].count)
             return bad(r, "bad range");
         x->total = (int64_t)sum;
         if (i + 1 < n ? s == end || *s++ != ',' : s != end) return bad(r, "bad range");
@@ -193,7 +196,8 @@ static tpl_status read_group(reader *r)
 {
     tpl_program *p = r->p;
     tpl_prog_group *g = &p->groups[p->n_groups];
-    if (!word_id(r, p->n_groups) || !next_word(r) || !(g->axes = copy_word(r)) || !next_word(r)) return bad(r, "bad group");
+    if (!word_id(r, p->n_groups) || !next_word(r) || !(g->axes = copy_word(r)) || !next_word(r))
+        return bad(r, "bad group");
     const char *s = r->word, *end = r->word + r->len;
     int n = 1, most = 1;
     for (const char *q = s; q < end; q++) n += *q == ';', most += *q == ',' || *q == ';';
@@ -224,16 +228,23 @@ static tpl_status read_value(reader *r)
     tpl_program *p = r->p;
     tpl_prog_value *v = &p->values[p->n_values];
     int64_t n;
-    if (!word_id(r, p->n_values) || !next_word(r) || !(v->name = copy_word(r)) || !next_word(r)) return bad(r, "bad value");
-    if (is_word(r, "q8")) v->act = TPL_ACT_Q8;
-    else if (!is_word(r, "f32")) return bad(r, "unknown value type");
+    if (!word_id(r, p->n_values) || !next_word(r) || !(v->name = copy_word(r)) || !next_word(r))
+        return bad(r, "bad value");
+    if (is_word(r, "q8"))
+        v->act = TPL_ACT_Q8;
+    else if (!is_word(r, "f32"))
+        return bad(r, "unknown value type");
     if (!next_word(r) || r->len < 5 || r->word[3] != '/') return bad(r, "bad value rows");
-    if (!memcmp(r->word, "out", 3)) v->sym = TPL_SYM_OUT;
-    else if (memcmp(r->word, "tok", 3)) return bad(r, "unknown symbol");
-    if (read_int(r->word + 4, r->word + r->len, &n) != r->word + r->len || n < 1 || n > 4096) return bad(r, "bad divisor");
+    if (!memcmp(r->word, "out", 3))
+        v->sym = TPL_SYM_OUT;
+    else if (memcmp(r->word, "tok", 3))
+        return bad(r, "unknown symbol");
+    if (read_int(r->word + 4, r->word + r->len, &n) != r->word + r->len || n < 1 || n > 4096)
+        return bad(r, "bad divisor");
     v->div = (uint32_t)n;
     if (!word_whole(r, &v->cols) || !next_word(r) || *r->word != '@') return bad(r, "bad value");
-    if (read_int(r->word + 1, r->word + r->len, &n) != r->word + r->len || n < 0 || n % 64) return bad(r, "bad offset");
+    if (read_int(r->word + 1, r->word + r->len, &n) != r->word + r->len || n < 0 || n % 64)
+        return bad(r, "bad offset");
     v->offset = (uint64_t)n;
     p->n_values++;
     return TPL_OK;
@@ -243,7 +254,8 @@ static tpl_status read_weight(reader *r)
 {
     tpl_program *p = r->p;
     tpl_prog_weight *w = &p->weights[p->n_weights];
-    if (!word_id(r, p->n_weights) || !next_word(r) || !(w->name = copy_word(r)) || !next_word(r)) return bad(r, "bad weight");
+    if (!word_id(r, p->n_weights) || !next_word(r) || !(w->name = copy_word(r)) || !next_word(r))
+        return bad(r, "bad weight");
     w->is_vector = is_word(r, "vector");
     if (!w->is_vector && !is_word(r, "matrix")) return bad(r, "unknown weight kind");
     if (!next_word(r) || !(w->tensor = copy_word(r)) || !next_word(r)) return bad(r, "bad weight");
@@ -263,8 +275,8 @@ static tpl_status read_state(reader *r)
     tpl_program *p = r->p;
     tpl_prog_state *s = &p->states[p->n_states];
     int64_t layer;
-    if (!word_id(r, p->n_states) || !next_word(r) || !(s->name = copy_word(r)) || !word_count(r, 65535, &layer) || !word_whole(r, &s->kvh) ||
-        !word_whole(r, &s->hd))
+    if (!word_id(r, p->n_states) || !next_word(r) || !(s->name = copy_word(r)) || !word_count(r, 65535, &layer) ||
+        !word_whole(r, &s->kvh) || !word_whole(r, &s->hd))
         return bad(r, "bad state");
     s->layer = (int32_t)layer;
     p->n_states++;
@@ -331,15 +343,18 @@ static tpl_status check_op(reader *r, const tpl_prog_op *op)
     const tpl_op_info *info = &tpl_op_infos[op->kind];
     int n = 0;
     if (op->n_out > info->n_out || op->n_in > info->n_in || op->n_w > info->n_w) return bad(r, "too many operands");
-    if ((info->flags & TPL_OP_XFER) && (op->n_out < info->n_out || op->n_in < info->n_in)) return bad(r, "a transfer needs its value");
+    if ((info->flags & TPL_OP_XFER) && (op->n_out < info->n_out || op->n_in < info->n_in))
+        return bad(r, "a transfer needs its value");
     for (const char *imm = info->imm; *imm; imm++) {
         if (*imm != ':') continue;
-        if (n < op->n_imm && imm[1] == 'i' && op->imm[n].is_float) return bad(r, "an immediate is not a whole number");
+        if (n < op->n_imm && imm[1] == 'i' && op->imm[n].is_float)
+            return bad(r, "an immediate is not a whole number");
         n++;
     }
     if (op->n_imm != n) return bad(r, "wrong number of immediates");
     if ((info->flags & TPL_OP_STATE) && op->state < 0) return bad(r, "op needs a state");
-    if ((info->flags & TPL_OP_COLL) && (op->group < 0 || op->cseq < 0)) return bad(r, "collective needs group and cseq");
+    if ((info->flags & TPL_OP_COLL) && (op->group < 0 || op->cseq < 0))
+        return bad(r, "collective needs group and cseq");
     return TPL_OK;
 }
 
@@ -355,12 +370,17 @@ static tpl_status read_op(reader *r)
     int k = tpl_op_find(kind);
     if (k < 0) return bad(r, "unknown op");
     op->kind = (tpl_op_kind)k;
-    if (!word_int(r, &layer) || layer < -1 || layer > 65535 || !next_word(r) || !(op->mark = copy_word(r)) || !next_word(r)) return bad(r, "bad op");
+    if (!word_int(r, &layer) || layer < -1 || layer > 65535 || !next_word(r) || !(op->mark = copy_word(r)) ||
+        !next_word(r))
+        return bad(r, "bad op");
     op->layer = (int32_t)layer;
     for (size_t i = 0; i < r->len; i++) {
-        if (r->word[i] == 'b') op->flags |= TPL_OPF_BARRIER;
-        else if (r->word[i] == 'r') op->flags |= TPL_OPF_ROOT;
-        else if (r->word[i] != '-') return bad(r, "unknown op flag");
+        if (r->word[i] == 'b')
+            op->flags |= TPL_OPF_BARRIER;
+        else if (r->word[i] == 'r')
+            op->flags |= TPL_OPF_ROOT;
+        else if (r->word[i] != '-')
+            return bad(r, "unknown op flag");
     }
     while (next_word(r))
         if (!read_key(r, op)) return bad(r, "bad op field");
@@ -391,7 +411,8 @@ static tpl_status read_head(reader *r, bool *handled)
     while (at < N_HEAD && !is_word(r, names[at])) at++;
     *handled = at < N_HEAD;
     if (*handled && r->line != at + 1) return bad(r, "the lines of the head are not in order");
-    if (is_word(r, "tpl-program")) return word_int(r, &a) && a == TPL_PROGRAM_VERSION ? TPL_OK : bad(r, "unknown program version");
+    if (is_word(r, "tpl-program"))
+        return word_int(r, &a) && a == TPL_PROGRAM_VERSION ? TPL_OK : bad(r, "unknown program version");
     if (is_word(r, "stage")) {
         if (!word_count(r, 4096, &a) || !next_word(r) || !(p->kinds = copy_word(r))) return bad(r, "bad stage");
         p->stage = (int32_t)a;
@@ -446,17 +467,19 @@ static bool size_arrays(tpl_program *p, const char *text, size_t len)
            (p->states = take(p, n[6], sizeof *p->states)) && (p->ops = take(p, n[7], sizeof *p->ops));
 }
 
-/* -- Checks over the whole ---------------------------------------------------------------------------------------------- */
+/* -- Checks over the whole -------------------------------------------------------------------------------- */
 
 static tpl_status check_index(const tpl_program *p, tpl_num n, int64_t size, const char *what, tpl_err *err)
 {
     for (int r = 0; r < p->n_ranks; r++) {
         int64_t i = tpl_num_get(p, n, r);
-        if (i < 0 || i >= p->n_indices) return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "%s: index list %" PRId64 " is not defined", what, i);
+        if (i < 0 || i >= p->n_indices)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "%s: index list %" PRId64 " is not defined", what, i);
         const tpl_index *x = &p->indices[i];
         for (int j = 0; j < x->n; j++)
             if (x->ranges[j].first + x->ranges[j].count > size)
-                return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "%s: index list %" PRId64 " exceeds the size %" PRId64, what, i, size);
+                return tpl_fail(err, TPL_ERR_FORMAT, 0, "program",
+                                "%s: index list %" PRId64 " exceeds the size %" PRId64, what, i, size);
     }
     return TPL_OK;
 }
@@ -478,7 +501,8 @@ static tpl_status check_value(const tpl_program *p, const tpl_prog_value *v, tpl
 
 static tpl_status check(const tpl_program *p, tpl_err *err)
 {
-    if (!p->kinds || !p->caps.tok || !p->n_ops) return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "the program is incomplete");
+    if (!p->kinds || !p->caps.tok || !p->n_ops)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "the program is incomplete");
     for (int i = 0; i < p->n_values; i++) TPL_TRY(check_value(p, &p->values[i], err));
     for (int i = 0; i < p->n_weights; i++) {
         TPL_TRY(check_index(p, p->weights[i].row_index, p->weights[i].rows, p->weights[i].name, err));
@@ -497,8 +521,10 @@ tpl_status tpl_program_parse(tpl_program **out, const char *text, size_t len, tp
     while (!st && r.at < r.end) {
         r.line++;
         r.word = NULL;
-        if (!next_word(&r)) st = bad(&r, "empty line");
-        else st = read_line(&r);
+        if (!next_word(&r))
+            st = bad(&r, "empty line");
+        else
+            st = read_line(&r);
         if (!st && r.at < r.end && *r.at++ != '\n') st = bad(&r, "too many words");
     }
     if (!st) st = check(p, err);

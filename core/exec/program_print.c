@@ -19,9 +19,12 @@ static void put_float(FILE *f, double x)
 
 static void put_num(FILE *f, tpl_num n)
 {
-    if (n.k >= 0) fprintf(f, "$%d", n.k);
-    else if (n.is_float) put_float(f, n.f);
-    else fprintf(f, "%" PRId64, n.v);
+    if (n.k >= 0)
+        fprintf(f, "$%d", n.k);
+    else if (n.is_float)
+        put_float(f, n.f);
+    else
+        fprintf(f, "%" PRId64, n.v);
 }
 
 static void put_list(FILE *f, const char *key, const int32_t *ids, int n)
@@ -42,7 +45,8 @@ static void put_data(FILE *f, const tpl_program *p)
         fprintf(f, "index %d ", i);
         const tpl_index *x = &p->indices[i];
         if (!x->n) fputc('-', f);
-        for (int j = 0; j < x->n; j++) fprintf(f, "%s%" PRId64 ":%" PRId64, j ? "," : "", x->ranges[j].first, x->ranges[j].count);
+        for (int j = 0; j < x->n; j++)
+            fprintf(f, "%s%" PRId64 ":%" PRId64, j ? "," : "", x->ranges[j].first, x->ranges[j].count);
         fputc('\n', f);
     }
     for (int i = 0; i < p->n_consts; i++) {
@@ -63,8 +67,8 @@ static void put_ops(FILE *f, const tpl_program *p)
 {
     for (int i = 0; i < p->n_ops; i++) {
         const tpl_prog_op *o = &p->ops[i];
-        fprintf(f, "op %s %s %d %s %s%s%s", o->name, tpl_op_infos[o->kind].name, o->layer, o->mark, o->flags & TPL_OPF_BARRIER ? "b" : "",
-                o->flags & TPL_OPF_ROOT ? "r" : "", o->flags ? "" : "-");
+        fprintf(f, "op %s %s %d %s %s%s%s", o->name, tpl_op_infos[o->kind].name, o->layer, o->mark,
+                o->flags & TPL_OPF_BARRIER ? "b" : "", o->flags & TPL_OPF_ROOT ? "r" : "", o->flags ? "" : "-");
         put_list(f, "out", o->out, o->n_out);
         put_list(f, "in", o->in, o->n_in);
         put_list(f, "w", o->w, o->n_w);
@@ -86,19 +90,21 @@ char *tpl_program_print(const tpl_program *p)
     size_t len;
     FILE *f = open_memstream(&text, &len);
     if (!f) return NULL;
-    fprintf(f, "tpl-program %d\nstage %d %s\nranks %d %d\ncaps tok %u seq %u out %u vocab %u\narena %" PRIu64 "\n", TPL_PROGRAM_VERSION, p->stage,
-            p->kinds, p->first_rank, p->n_ranks, p->caps.tok, p->caps.seq, p->caps.out, p->caps.vocab, p->arena_bytes);
+    fprintf(f, "tpl-program %d\nstage %d %s\nranks %d %d\ncaps tok %u seq %u out %u vocab %u\narena %" PRIu64 "\n",
+            TPL_PROGRAM_VERSION, p->stage, p->kinds, p->first_rank, p->n_ranks, p->caps.tok, p->caps.seq, p->caps.out,
+            p->caps.vocab, p->arena_bytes);
     put_data(f, p);
     for (int i = 0; i < p->n_values; i++) {
         const tpl_prog_value *v = &p->values[i];
-        fprintf(f, "value %d %s %s %s/%u ", i, v->name, v->act == TPL_ACT_Q8 ? "q8" : "f32", v->sym == TPL_SYM_TOK ? "tok" : "out", v->div);
+        fprintf(f, "value %d %s %s %s/%u ", i, v->name, v->act == TPL_ACT_Q8 ? "q8" : "f32",
+                v->sym == TPL_SYM_TOK ? "tok" : "out", v->div);
         put_num(f, v->cols);
         fprintf(f, " @%" PRIu64 "\n", v->offset);
     }
     for (int i = 0; i < p->n_weights; i++) {
         const tpl_prog_weight *w = &p->weights[i];
-        fprintf(f, "weight %d %s %s %s %s %" PRId64 " %" PRId64 " ", i, w->name, w->is_vector ? "vector" : "matrix", w->tensor,
-                tpl_dtypes[w->dtype].name, w->rows, w->cols);
+        fprintf(f, "weight %d %s %s %s %s %" PRId64 " %" PRId64 " ", i, w->name, w->is_vector ? "vector" : "matrix",
+                w->tensor, tpl_dtypes[w->dtype].name, w->rows, w->cols);
         put_num(f, w->row_index);
         fputc(' ', f);
         put_num(f, w->col_index);

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "exec/engine_priv.h"
 
-/* -- Memory ------------------------------------------------------------------------------------------------------------- */
+/* -- Memory ----------------------------------------------------------------------------------------------- */
 
 static tpl_status kv_layout(tpl_rank *r, size_t *total, tpl_err *err)
 {
@@ -18,12 +18,15 @@ static tpl_status kv_layout(tpl_rank *r, size_t *total, tpl_err *err)
     uint64_t at = 0, esize = d->kv_dtype == TPL_DTYPE_F16 ? 2 : 4;
     for (int i = 0; i < r->prog->n_states; i++) {
         tpl_kv_pool *kv = &r->kvs[i];
-        *kv = (tpl_kv_pool){ .dtype = d->kv_dtype, .page = d->kv_page, .n_pages = d->kv_pages,
-                        .kvh = (int32_t)tpl_num_get(r->prog, r->prog->states[i].kvh, r->local),
-                        .hd = (int32_t)tpl_num_get(r->prog, r->prog->states[i].hd, r->local) };
+        *kv = (tpl_kv_pool){ .dtype = d->kv_dtype,
+                             .page = d->kv_page,
+                             .n_pages = d->kv_pages,
+                             .kvh = (int32_t)tpl_num_get(r->prog, r->prog->states[i].kvh, r->local),
+                             .hd = (int32_t)tpl_num_get(r->prog, r->prog->states[i].hd, r->local) };
         uint64_t bytes = esize;
         bool ok = ck_mul(bytes, (uint64_t)kv->page, &bytes) && ck_mul(bytes, (uint64_t)kv->kvh, &bytes) &&
-                  ck_mul(bytes, (uint64_t)kv->hd, &bytes) && ck_mul(bytes, (uint64_t)kv->n_pages, &bytes) && ck_align(bytes, 4096, &bytes);
+                  ck_mul(bytes, (uint64_t)kv->hd, &bytes) && ck_mul(bytes, (uint64_t)kv->n_pages, &bytes) &&
+                  ck_align(bytes, 4096, &bytes);
         for (int j = 0; ok && j < 2; j++) {
             void **part = j ? &kv->v : &kv->k;
             *part = r->kv_mem ? r->kv_mem + at : NULL;
@@ -71,7 +74,8 @@ tpl_status tpl_rank_init(tpl_rank *r, tpl_err *err)
     r->groups = calloc((size_t)p->n_groups + 1, sizeof *r->groups);
     r->threads = calloc((size_t)r->nth, sizeof *r->threads);
     r->args = calloc((size_t)r->nth, sizeof *r->args);
-    if (!r->weights || !r->kvs || !r->tables || !r->ops || !r->colls || !r->lists || !r->faults || !r->groups || !r->threads || !r->args)
+    if (!r->weights || !r->kvs || !r->tables || !r->ops || !r->colls || !r->lists || !r->faults || !r->groups ||
+        !r->threads || !r->args)
         return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     TPL_TRY(tpl_team_new(&r->team, r->nth, r->engine->spin, r->engine->abort, err));
     TPL_TRY(make_tables(r, err));
@@ -109,13 +113,17 @@ void tpl_rank_free(tpl_rank *r)
     free(r->args);
 }
 
-/* -- Binding ------------------------------------------------------------------------------------------------------------ */
+/* -- Binding ---------------------------------------------------------------------------------------------- */
 
 static tpl_view view_of(const tpl_rank *r, int id)
 {
     const tpl_prog_value *v = &r->prog->values[id];
     int64_t cols = tpl_num_get(r->prog, v->cols, r->local);
-    return (tpl_view){ .data = r->arena + v->offset, .act = v->act, .sym = v->sym, .div = v->div, .cols = cols,
+    return (tpl_view){ .data = r->arena + v->offset,
+                       .act = v->act,
+                       .sym = v->sym,
+                       .div = v->div,
+                       .cols = cols,
                        .stride = v->act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4 };
 }
 
@@ -139,19 +147,23 @@ static tpl_status resolve_imms(tpl_rank *r, const tpl_prog_op *d, tpl_bound *op,
         while (*s != ':') s++;
         bool is_float = s[1] == 'f';
         s++;
-        if (is_float) op->imm[i].f = d->imm[i].k >= 0 ? (double)tpl_num_get(r->prog, d->imm[i], r->local) : d->imm[i].f;
-        else op->imm[i].i = tpl_num_get(r->prog, d->imm[i], r->local);
+        if (is_float)
+            op->imm[i].f = d->imm[i].k >= 0 ? (double)tpl_num_get(r->prog, d->imm[i], r->local) : d->imm[i].f;
+        else
+            op->imm[i].i = tpl_num_get(r->prog, d->imm[i], r->local);
     }
     int at = imm_at(d->kind, "index");
     if (at >= 0 && op->imm[at].i >= 0) {
-        if (op->imm[at].i >= r->prog->n_indices) return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "index list %" PRId64 " is not defined", op->imm[at].i);
+        if (op->imm[at].i >= r->prog->n_indices)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "index list %" PRId64 " is not defined", op->imm[at].i);
         op->index = &r->prog->indices[op->imm[at].i];
     }
     at = imm_at(d->kind, "freqs");
     if (at >= 0) {
         int64_t t = op->imm[at].i, rot = op->imm[imm_at(d->kind, "rot")].i;
         if (t < 0 || t >= r->prog->n_tables || r->prog->tables[t].n * 2 < rot)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "table %" PRId64 " does not hold the frequencies of %" PRId64 " dims", t, rot);
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name,
+                            "table %" PRId64 " does not hold the frequencies of %" PRId64 " dims", t, rot);
         op->freqs = r->tables[t];
     }
     return TPL_OK;
@@ -168,7 +180,8 @@ static tpl_status member_lists(tpl_rank *r, int i, tpl_num n, int at, const tpl_
     for (int m = 0; m < size; m++) {
         int64_t x = tpl_num_get(r->prog, n, tpl_group_ranks(g)[m] - r->prog->first_rank);
         if (x < 0) return TPL_OK; /* the rows are cut */
-        if (x >= r->prog->n_indices) return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "index list %" PRId64 " is not defined", x);
+        if (x >= r->prog->n_indices)
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "index list %" PRId64 " is not defined", x);
         r->lists[i][at * size + m] = &r->prog->indices[x];
     }
     *out = r->lists[i] + at * size;
@@ -189,15 +202,23 @@ static tpl_status check_coll(tpl_rank *r, int i, tpl_err *err)
 
 static tpl_status bind_coll(tpl_rank *r, int i, tpl_err *err)
 {
-    static const tpl_coll_kind kinds[] = { TPL_COLL_ALL_REDUCE, TPL_COLL_REDUCE_SCATTER, TPL_COLL_ALL_GATHER, TPL_COLL_ALL_TO_ALL, TPL_COLL_GATHER };
+    static const tpl_coll_kind kinds[] = { TPL_COLL_ALL_REDUCE, TPL_COLL_REDUCE_SCATTER, TPL_COLL_ALL_GATHER,
+                                           TPL_COLL_ALL_TO_ALL, TPL_COLL_GATHER };
     const tpl_prog_op *d = &r->prog->ops[i];
     const tpl_bound *op = &r->ops[i];
     tpl_coll *c = &r->colls[i];
     if (d->n_in != 1 || d->n_out != 1 || op->in[0].act != TPL_ACT_F32 || op->out[0].act != TPL_ACT_F32)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "a collective takes one float32 value and gives one");
-    if (!r->groups[d->group]) return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "rank %d is in no group over %s", r->rank, r->prog->groups[d->group].axes);
-    *c = (tpl_coll){ .kind = kinds[d->kind - TPL_OP_ID_ALL_REDUCE], .in = op->in[0].data, .out = op->out[0].data, .in_cols = op->in[0].cols,
-                     .out_cols = op->out[0].cols, .cseq = (uint32_t)d->cseq, .name = d->name };
+    if (!r->groups[d->group])
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "rank %d is in no group over %s", r->rank,
+                        r->prog->groups[d->group].axes);
+    *c = (tpl_coll){ .kind = kinds[d->kind - TPL_OP_ID_ALL_REDUCE],
+                     .in = op->in[0].data,
+                     .out = op->out[0].data,
+                     .in_cols = op->in[0].cols,
+                     .out_cols = op->out[0].cols,
+                     .cseq = (uint32_t)d->cseq,
+                     .name = d->name };
     if (d->n_imm >= 4) {
         tpl_coll_part *part = c->kind == TPL_COLL_REDUCE_SCATTER ? &c->to : &c->from;
         part->outer = op->imm[0].i, part->n = op->imm[1].i, part->inner = op->imm[2].i;
@@ -214,7 +235,9 @@ static tpl_status bind_op(tpl_rank *r, int i, tpl_err *err)
 {
     const tpl_prog_op *d = &r->prog->ops[i];
     tpl_bound *op = &r->ops[i];
-    *op = (tpl_bound){ .name = d->name, .kind = d->kind, .layer = d->layer, .n_out = d->n_out, .n_in = d->n_in, .n_w = d->n_w };
+    *op = (tpl_bound){
+        .name = d->name, .kind = d->kind, .layer = d->layer, .n_out = d->n_out, .n_in = d->n_in, .n_w = d->n_w
+    };
     for (int j = 0; j < d->n_out; j++) op->out[j] = view_of(r, d->out[j]);
     for (int j = 0; j < d->n_in; j++) op->in[j] = view_of(r, d->in[j]);
     for (int j = 0; j < d->n_w; j++) op->w[j] = &r->weights[d->w[j]];

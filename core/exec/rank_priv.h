@@ -18,28 +18,28 @@ enum { TPL_RANK_IDLE = -1 };
 typedef struct tpl_rank {
     struct tpl_engine *engine;
     const tpl_program *prog;
-    int rank, local, nth;          /* global number, number in the stage, threads */
+    int rank, local, nth; /* global number, number in the stage, threads */
     tpl_team *team;
-    tpl_thread **threads;          /* [nth] */
-    struct tpl_rank_thread *args;  /* [nth] */
+    tpl_thread **threads;         /* [nth] */
+    struct tpl_rank_thread *args; /* [nth] */
     char *arena, *weight_mem, *kv_mem, *scratch;
     size_t weight_bytes, kv_bytes, scratch_bytes;
     tpl_weight *weights;
     tpl_kv_pool *kvs;
     float **tables;
     tpl_bound *ops;
-    tpl_coll *colls;               /* [n_ops], filled for collectives */
-    tpl_group **groups;            /* [n_groups]: this rank's end */
-    const tpl_index ***lists;      /* [n_ops]: members' index lists of collectives */
-    uint8_t *faults;               /* [n_ops] tpl_fault_kind planted here */
-    int n_planted;                 /* ops and weights with a fault */
-    tpl_step *stale;               /* room for a step with changed positions (stale_position) */
+    tpl_coll *colls;          /* [n_ops], filled for collectives */
+    tpl_group **groups;       /* [n_groups]: this rank's end */
+    const tpl_index ***lists; /* [n_ops]: members' index lists of collectives */
+    uint8_t *faults;          /* [n_ops] tpl_fault_kind planted here */
+    int n_planted;            /* ops and weights with a fault */
+    tpl_step *stale;          /* room for a step with changed positions (stale_position) */
     tpl_load_job job;
     /* the black box, written by the leader, read by the watchdog */
-    _Alignas(64) _Atomic int32_t at_op;   /* index, or TPL_RANK_IDLE */
-    _Atomic int32_t at_tok;               /* tokens of the step, padding included */
-    _Atomic uint32_t beats;               /* ops started */
-    _Alignas(64) _Atomic uint32_t done;   /* steps finished, modulo 2^32 */
+    _Alignas(64) _Atomic int32_t at_op; /* index, or TPL_RANK_IDLE */
+    _Atomic int32_t at_tok;             /* tokens of the step, padding included */
+    _Atomic uint32_t beats;             /* ops started */
+    _Alignas(64) _Atomic uint32_t done; /* steps finished, modulo 2^32 */
 } tpl_rank;
 
 typedef struct tpl_rank_thread {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Walking a step: every thread of a rank's team goes through the whole op list and does its part of each op (SPMD). Threads meet only at
- * barriers the planner asked for and in collectives. Nothing is allocated here.
+ * Walking a step: every thread of a rank's team goes through the whole op list and does its part of each op (SPMD).
+ * Threads meet only at barriers the planner asked for and in collectives. Nothing is allocated here.
  */
 #include "base/alloc.h"
 #include "exec/engine_priv.h"
@@ -43,11 +43,12 @@ static bool run_op(tpl_rank *r, int i, const tpl_op_ctx *ctx)
     switch (d->kind) {
     case TPL_OP_ID_SEND: return run_send(r, i, ctx->step, ctx->ith);
     case TPL_OP_ID_RECV: return run_recv(r, i, ctx->step, ctx->ith);
-    case TPL_OP_ID_ALL_REDUCE: case TPL_OP_ID_REDUCE_SCATTER: case TPL_OP_ID_ALL_GATHER: case TPL_OP_ID_ALL_TO_ALL: case TPL_OP_ID_GATHER:
-        return run_coll(r, i, ctx->step, ctx->ith);
-    default:
-        r->ops[i].run(ctx, &r->ops[i]);
-        return true;
+    case TPL_OP_ID_ALL_REDUCE:
+    case TPL_OP_ID_REDUCE_SCATTER:
+    case TPL_OP_ID_ALL_GATHER:
+    case TPL_OP_ID_ALL_TO_ALL:
+    case TPL_OP_ID_GATHER: return run_coll(r, i, ctx->step, ctx->ith);
+    default: r->ops[i].run(ctx, &r->ops[i]); return true;
     }
 }
 
@@ -65,7 +66,11 @@ static bool tap_op(tpl_rank *r, int i, const tpl_tap *tap, const tpl_step *step,
 static bool walk(tpl_rank *r, int ith, const tpl_step *step, const tpl_tap *tap)
 {
     if (!ith) atomic_store_explicit(&r->at_tok, step->pad_tok, memory_order_relaxed);
-    tpl_op_ctx ctx = { .ith = ith, .nth = r->nth, .step = step, .team = r->team, .scratch = r->scratch + (size_t)ith * r->scratch_bytes };
+    tpl_op_ctx ctx = { .ith = ith,
+                       .nth = r->nth,
+                       .step = step,
+                       .team = r->team,
+                       .scratch = r->scratch + (size_t)ith * r->scratch_bytes };
     for (int i = 0; i < r->prog->n_ops; i++) {
         if (!ith) {
             atomic_store_explicit(&r->at_op, i, memory_order_relaxed);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The watchdog samples every rank's black box (op, ops started). A rank whose op does not end within the limit is overdue. One that is overdue
- * because it waits for others is not to blame: the wait is followed to the rank that waits for nobody, and nothing is wrong while that one still
- * makes progress. The report names rank, op, layer, group, sequence number and bytes.
+ * The watchdog samples every rank's black box (op, ops started). A rank whose op does not end within the limit is
+ * overdue. One that is overdue because it waits for others is not to blame: the wait is followed to the rank that
+ * waits for nobody, and nothing is wrong while that one still makes progress. The report names rank, op, layer,
+ * group, sequence number and bytes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,16 +14,18 @@
 #include "base/time.h"
 #include "exec/engine_priv.h"
 
-enum { SAMPLE_MS = 20 }; /* also the longest that closing waits for this thread */
+enum { SAMPLE_MS = 20 };                 /* also the longest that closing waits for this thread */
 static const double SLOWEST_FLOPS = 2e8; /* an op gets the time it would take at this rate, on top of the limit */
 
-/* Work of an op in the rank's present step, in floating point operations; only matrix products and attention can be long. */
+/* Work of an op in the rank's present step, in floating point operations; only matrix products and attention can be
+ * long. */
 static double work(const tpl_rank *r, int i)
 {
     const tpl_bound *op = &r->ops[i];
     double tok = atomic_load(&r->at_tok), sum = 0;
     for (int j = 0; j < op->n_w; j++) sum += 2.0 * (double)op->w[j]->rows * (double)op->w[j]->cols * tok;
-    if (op->kind == TPL_OP_ID_ATTEND && op->kv) sum += 4.0 * (double)op->out[0].cols * tok * (double)op->kv->page * (double)op->kv->n_pages;
+    if (op->kind == TPL_OP_ID_ATTEND && op->kv)
+        sum += 4.0 * (double)op->out[0].cols * tok * (double)op->kv->page * (double)op->kv->n_pages;
     return op->kind == TPL_OP_ID_LINEAR || op->kind == TPL_OP_ID_ATTEND ? sum : 0;
 }
 
@@ -65,17 +68,22 @@ static void report(tpl_engine *e, const tpl_rank *guilty, const tpl_rank *waiter
                      tpl_op_infos[waiter->prog->ops[w].kind].name, waiter->prog->ops[w].name, group, cseq, bytes);
         }
     }
-    if (g >= 0)
-        tpl_fail(&err, TPL_ERR_COMM, 0, where, "stalled in op %s (%s), layer %d, for %.1f s; %s", guilty->prog->ops[g].name,
-                 tpl_op_infos[guilty->prog->ops[g].kind].name, guilty->prog->ops[g].layer, seconds, tail);
-    else tpl_fail(&err, TPL_ERR_COMM, 0, where, "left the step early, for %.1f s; %s", seconds, tail);
+    if (g >= 0) {
+        const tpl_prog_op *d = &guilty->prog->ops[g];
+        char layer[24] = "outside the layers";
+        if (d->layer >= 0) snprintf(layer, sizeof layer, "layer %d", d->layer);
+        tpl_fail(&err, TPL_ERR_COMM, 0, where, "stalled in op %s (%s), %s, for %.1f s; %s", d->name,
+                 tpl_op_infos[d->kind].name, layer, seconds, tail);
+    } else
+        tpl_fail(&err, TPL_ERR_COMM, 0, where, "left the step early, for %.1f s; %s", seconds, tail);
     tpl_hint(&err, TPL_ERR_COMM, "the step was aborted on all ranks");
     tpl_abort_raise(e->abort, &err);
 }
 
-/* -- Who is to blame ---------------------------------------------------------------------------------------------------- */
+/* -- Who is to blame -------------------------------------------------------------------------------------- */
 
-/* The rank that r waits for: one that is absent from its collective, or the one that feeds it from the stage before. NULL: nobody. */
+/* The rank that r waits for: one that is absent from its collective, or the one that feeds it from the stage before.
+ * NULL: nobody. */
 static const tpl_rank *waits_for(const tpl_engine *e, const tpl_rank *r)
 {
     int i = atomic_load(&r->at_op);
@@ -91,8 +99,8 @@ static const tpl_rank *waits_for(const tpl_engine *e, const tpl_rank *r)
     return mask ? &e->ranks[tpl_group_ranks(r->groups[r->prog->ops[i].group])[__builtin_ctzll(mask)]] : NULL;
 }
 
-/* Seconds since the rank last moved, when they are more than its op may take; else 0. Ranks between steps are overdue soon, which only
- * matters if somebody in a step waits for them. */
+/* Seconds since the rank last moved, when they are more than its op may take; else 0. Ranks between steps are overdue
+ * soon, which only matters if somebody in a step waits for them. */
 static double overdue(const tpl_engine *e, const tpl_rank *r, int64_t now)
 {
     const tpl_sample *s = &e->seen[r->rank];
@@ -100,7 +108,8 @@ static double overdue(const tpl_engine *e, const tpl_rank *r, int64_t now)
     return age > limit + (s->op >= 0 ? work(r, s->op) / SLOWEST_FLOPS : 0) ? age : 0;
 }
 
-/* Follows waits from a rank that is overdue. Ranks that wait for each other in a circle are all to blame, and the first is named. */
+/* Follows waits from a rank that is overdue. Ranks that wait for each other in a circle are all to blame, and the
+ * first is named. */
 static void blame(tpl_engine *e, const tpl_rank *stuck, int64_t now)
 {
     const tpl_rank *waiter = NULL, *guilty = stuck, *next = waits_for(e, stuck);
@@ -121,7 +130,8 @@ static void take_samples(tpl_engine *e, int64_t now)
         const tpl_rank *k = &e->ranks[r];
         uint32_t beats = atomic_load(&k->beats);
         int32_t op = atomic_load(&k->at_op);
-        if (beats != e->seen[r].beats || op != e->seen[r].op || !e->seen[r].since_us) e->seen[r] = (tpl_sample){ beats, op, now };
+        if (beats != e->seen[r].beats || op != e->seen[r].op || !e->seen[r].since_us)
+            e->seen[r] = (tpl_sample){ beats, op, now };
     }
 }
 

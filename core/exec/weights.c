@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "kernels/pack.h"
 
-enum { MAX_SWAPPED = 64 }; /* ranges of a shard that a planted fault may swap */
+enum { MAX_SWAPPED = 64 };     /* ranges of a shard that a planted fault may swap */
 enum { READ_BYTES = 4 << 20 }; /* a read buffer: large enough for the disk, small beside any model */
 
 static const tpl_index *list(const tpl_program *p, tpl_num n, int local)
@@ -21,7 +21,8 @@ static tpl_status shard_bytes(const tpl_prog_weight *d, const tpl_weight *w, uin
     bool ok = d->is_vector ? ck_mul((uint64_t)w->cols, 4, bytes) && ck_align(*bytes, 64, bytes)
                            : tpl_pack_bytes(d->dtype, (uint64_t)w->rows, (uint64_t)w->cols, bytes);
     if (ok) return TPL_OK;
-    return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "a shard of %" PRId64 " x %" PRId64 " %s cannot be stored in whole blocks", w->rows, w->cols,
+    return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name,
+                    "a shard of %" PRId64 " x %" PRId64 " %s cannot be stored in whole blocks", w->rows, w->cols,
                     tpl_dtypes[d->dtype].name);
 }
 
@@ -30,12 +31,16 @@ tpl_status tpl_weights_measure(const tpl_program *p, int local, tpl_weight *weig
     uint64_t sum = 0, bytes;
     for (int i = 0; i < p->n_weights; i++) {
         const tpl_prog_weight *d = &p->weights[i];
-        weights[i] = (tpl_weight){ .name = d->name, .dtype = d->is_vector ? TPL_DTYPE_F32 : d->dtype,
-                                   .rows = list(p, d->row_index, local)->total, .cols = list(p, d->col_index, local)->total };
+        weights[i] = (tpl_weight){ .name = d->name,
+                                   .dtype = d->is_vector ? TPL_DTYPE_F32 : d->dtype,
+                                   .rows = list(p, d->row_index, local)->total,
+                                   .cols = list(p, d->col_index, local)->total };
         TPL_TRY(shard_bytes(d, &weights[i], &bytes, err));
-        if (!ck_add(sum, bytes, &sum)) return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "the size of the weights overflows");
+        if (!ck_add(sum, bytes, &sum))
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "the size of the weights overflows");
     }
-    return ck_size(sum, total) ? TPL_OK : tpl_fail(err, TPL_ERR_MEM, 0, "weights", "the weights do not fit the address space");
+    return ck_size(sum, total) ? TPL_OK
+                               : tpl_fail(err, TPL_ERR_MEM, 0, "weights", "the weights do not fit the address space");
 }
 
 void tpl_weights_place(const tpl_program *p, tpl_weight *weights, void *mem)
@@ -49,9 +54,10 @@ void tpl_weights_place(const tpl_program *p, tpl_weight *weights, void *mem)
     }
 }
 
-/* -- Which bytes -------------------------------------------------------------------------------------------------------- */
+/* -- Which bytes ------------------------------------------------------------------------------------------ */
 
-/* A planted fault: the index list of the next rank, filled up or cut to this rank's length; its own where that takes too many ranges. */
+/* A planted fault: the index list of the next rank, filled up or cut to this rank's length; its own where that takes
+ * too many ranges. */
 static void swapped(const tpl_index *own, const tpl_index *other, tpl_range *room, tpl_index *out)
 {
     if (own->n + other->n > MAX_SWAPPED) {
@@ -91,14 +97,17 @@ static tpl_status find_tensor(const tpl_load_job *job, const tpl_prog_weight *d,
     int64_t n = 1, last = t->n_dims ? t->dims[t->n_dims - 1] : 1;
     uint64_t want;
     for (int i = 0; i < t->n_dims; i++) n *= t->dims[i]; /* checked at open against the file's size */
-    if (!ck_mul((uint64_t)d->rows, (uint64_t)d->cols, &want) || (uint64_t)n != want || (!d->is_vector && last != d->cols) || dtype != d->dtype)
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, d->tensor, "tensor '%s' is %" PRId64 " elements of %s, the plan wants %" PRId64 " x %" PRId64 " %s",
+    if (!ck_mul((uint64_t)d->rows, (uint64_t)d->cols, &want) || (uint64_t)n != want ||
+        (!d->is_vector && last != d->cols) || dtype != d->dtype)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, d->tensor,
+                        "tensor '%s' is %" PRId64 " elements of %s, the plan wants %" PRId64 " x %" PRId64 " %s",
                         d->tensor, n, tpl_dtypes[dtype].name, d->rows, d->cols, tpl_dtypes[d->dtype].name);
     s->tensor = t;
     return TPL_OK;
 }
 
-static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, tpl_range room[2][MAX_SWAPPED], shard *s, tpl_err *err)
+static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, tpl_range room[2][MAX_SWAPPED],
+                             shard *s, tpl_err *err)
 {
     const tpl_program *p = job->prog;
     s->desc = d;
@@ -114,11 +123,13 @@ static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, 
     uint32_t block = tpl_dtypes[d->dtype].n_elem;
     for (int i = 0; i < s->cols.n; i++)
         if (s->cols.ranges[i].first % block || s->cols.ranges[i].count % block)
-            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "columns %" PRId64 "+%" PRId64 " do not lie on blocks of %u", s->cols.ranges[i].first,
+            return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name,
+                            "columns %" PRId64 "+%" PRId64 " do not lie on blocks of %u", s->cols.ranges[i].first,
                             s->cols.ranges[i].count, block);
     if (!tpl_dtype_row_bytes(d->dtype, (uint64_t)d->cols, &s->row_bytes) ||
         !tpl_dtype_row_bytes(d->dtype, (uint64_t)s->cols.total, &s->local_row_bytes))
-        return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "rows of %" PRId64 " are not whole blocks of %s", d->cols, tpl_dtypes[d->dtype].name);
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "rows of %" PRId64 " are not whole blocks of %s", d->cols,
+                        tpl_dtypes[d->dtype].name);
     s->all_cols = s->cols.n == 1 && s->cols.total == d->cols;
     return TPL_OK;
 }
@@ -136,14 +147,15 @@ static tpl_status read_rows(tpl_load_job *job, const shard *s, int64_t g, int64_
     uint32_t n_elem = tpl_dtypes[s->desc->dtype].n_elem, n_bytes = tpl_dtypes[s->desc->dtype].n_bytes;
     for (int64_t r = g; r < g + n; r++)
         for (int i = 0; i < s->cols.n; i++) {
-            uint64_t from = (uint64_t)s->cols.ranges[i].first / n_elem * n_bytes, len = (uint64_t)s->cols.ranges[i].count / n_elem * n_bytes;
+            uint64_t from = (uint64_t)s->cols.ranges[i].first / n_elem * n_bytes,
+                     len = (uint64_t)s->cols.ranges[i].count / n_elem * n_bytes;
             TPL_TRY(read_at(job, s, (uint64_t)r * s->row_bytes + from, len, dst, err));
             dst += len;
         }
     return TPL_OK;
 }
 
-/* -- Loading ------------------------------------------------------------------------------------------------------------ */
+/* -- Loading ---------------------------------------------------------------------------------------------- */
 
 /* Walks local rows in file runs: the run that holds local row i, and how many of it follow. */
 static int64_t global_row(const tpl_index *x, int64_t i, int64_t *run)
@@ -159,7 +171,8 @@ static int64_t global_row(const tpl_index *x, int64_t i, int64_t *run)
     return 0;
 }
 
-static tpl_status load_matrix(tpl_load_job *job, const shard *s, const tpl_weight *w, char *buf, size_t buf_bytes, tpl_err *err)
+static tpl_status load_matrix(tpl_load_job *job, const shard *s, const tpl_weight *w, char *buf, size_t buf_bytes,
+                              tpl_err *err)
 {
     int64_t batch = (int64_t)(buf_bytes / s->local_row_bytes) / TPL_PANEL_ROWS * TPL_PANEL_ROWS;
     for (int64_t i = 0; i < w->rows; i += batch) {
@@ -171,7 +184,8 @@ static tpl_status load_matrix(tpl_load_job *job, const shard *s, const tpl_weigh
         }
         for (int64_t k = 0; k < n; k += TPL_PANEL_ROWS) {
             int rows = n - k < TPL_PANEL_ROWS ? (int)(n - k) : TPL_PANEL_ROWS;
-            tpl_pack_panel(s->desc->dtype, w->cols, buf + (uint64_t)k * s->local_row_bytes, rows, (i + k) / TPL_PANEL_ROWS, (void *)(uintptr_t)w->data);
+            tpl_pack_panel(s->desc->dtype, w->cols, buf + (uint64_t)k * s->local_row_bytes, rows,
+                           (i + k) / TPL_PANEL_ROWS, (void *)(uintptr_t)w->data);
         }
     }
     return TPL_OK;

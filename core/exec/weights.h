@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loading one rank's shards: every weight of the program, read from the checkpoint in exactly the byte ranges of the rank's index lists,
- * and packed on the way in. Several threads share the work of one rank, weight by weight. Memory beyond the packed weights
- * is one read buffer per thread.
+ * Loading one rank's shards: every weight of the program, read from the checkpoint in exactly the byte ranges of the
+ * rank's index lists, and packed on the way in. Several threads share the work of one rank, weight by weight. Memory
+ * beyond the packed weights is one read buffer per thread.
  */
 #ifndef TPL_EXEC_WEIGHTS_H
 #define TPL_EXEC_WEIGHTS_H
@@ -16,13 +16,13 @@
 typedef struct tpl_load_job {
     const tpl_program *prog;
     const tpl_checkpoint *cp;
-    const tpl_fault *fault;   /* NULL or a planted fault */
-    int local;                /* rank within the stage */
-    tpl_weight *weights;      /* [n_weights], data pointing into the rank's weight memory */
-    _Atomic int next;         /* next weight to load */
+    const tpl_fault *fault;      /* NULL or a planted fault */
+    int local;                   /* rank within the stage */
+    tpl_weight *weights;         /* [n_weights], data pointing into the rank's weight memory */
+    _Atomic int next;            /* next weight to load */
     _Atomic uint64_t done_bytes; /* packed bytes finished */
     _Atomic uint64_t read_bytes; /* file bytes read */
-    _Atomic bool *stop;       /* set by whoever fails first */
+    _Atomic bool *stop;          /* set by whoever fails first */
 } tpl_load_job;
 
 /* Shapes of this rank's shards, data NULL, and the bytes they take together (each 64-byte aligned). */

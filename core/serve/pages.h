@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The page allocator of one KV domain: a stack of free page numbers. All stages number their pages alike, so one allocator serves a
- * pipeline. Owner thread only; no allocation after new.
+ * The page allocator of one KV domain: a stack of free page numbers. All stages number their pages alike, so one
+ * allocator serves a pipeline. Owner thread only; no allocation after new.
  */
 #ifndef TPL_SERVE_PAGES_H
 #define TPL_SERVE_PAGES_H
@@ -11,7 +11,8 @@
 
 typedef struct tpl_pages tpl_pages;
 
-/* shuffle: hand pages out in a seeded random order (TPL_PAGE_ORDER), so that tests see that order does not matter. NULL: out of memory. */
+/* shuffle: hand pages out in a seeded random order (TPL_PAGE_ORDER), so that tests see that order does not matter.
+ * NULL: out of memory. */
 tpl_pages *tpl_pages_new(uint32_t n, bool shuffle, uint64_t seed);
 void tpl_pages_free(tpl_pages *p);
 uint32_t tpl_pages_total(const tpl_pages *p);

@@ -15,20 +15,20 @@ typedef struct seq {
     struct seq *next;
     int64_t handle;
     void *user;
-    int32_t *ids;             /* prompt, then output; room for max_tokens */
+    int32_t *ids; /* prompt, then output; room for max_tokens */
     int32_t n_prompt, n_ids, max_tokens;
-    int32_t n_sched;          /* positions sent in steps so far */
-    int32_t in_flight;        /* steps it is in */
-    bool waits_for_token;     /* a step that samples for it is in flight */
+    int32_t n_sched;      /* positions sent in steps so far */
+    int32_t in_flight;    /* steps it is in */
+    bool waits_for_token; /* a step that samples for it is in flight */
     bool canceled, done;
     uint32_t flags, n_bias, n_pages;
-    uint32_t *pages;          /* NULL: not admitted yet */
+    uint32_t *pages; /* NULL: not admitted yet */
     int32_t *bias_ids;
     float *biases;
     tpl_sampling sampling;
 } seq;
 
-typedef struct flight {       /* which sequences a step in flight carries, in step order */
+typedef struct flight { /* which sequences a step in flight carries, in step order */
     seq **seqs;
     int32_t n;
 } flight;
@@ -36,23 +36,24 @@ typedef struct flight {       /* which sequences a step in flight carries, in st
 struct tpl_sched {
     tpl_sched_desc d;
     tpl_pages *pages;
-    seq *first, **last;       /* in order of arrival */
-    flight *flights;          /* ring of n_stages + 1 */
-    uint64_t head, tail;      /* steps submitted, and taken back */
+    seq *first, **last;  /* in order of arrival */
+    flight *flights;     /* ring of n_stages + 1 */
+    uint64_t head, tail; /* steps submitted, and taken back */
     int64_t next_handle;
     tpl_event *events;
     size_t n_events, at_event, cap_events;
     tpl_sched_stats stats;
 };
 
-/* -- Life of a scheduler ------------------------------------------------------------------------------------------------ */
+/* -- Life of a scheduler ---------------------------------------------------------------------------------- */
 
 tpl_status tpl_sched_new(tpl_sched **out, const tpl_sched_desc *desc, tpl_err *err)
 {
     *out = NULL;
     if (desc->page < 1 || desc->n_pages < 1 || desc->caps.pages < desc->n_pages ||
         desc->caps.pool < (uint64_t)desc->n_pages * desc->page + (uint64_t)desc->caps.seq * 2 * MAX_BIAS)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "scheduler", "a step slot has no room for the tables of %u pages of %u", desc->n_pages, desc->page);
+        return tpl_fail(err, TPL_ERR_ARG, 0, "scheduler", "a step slot has no room for the tables of %u pages of %u",
+                        desc->n_pages, desc->page);
     tpl_sched *s = calloc(1, sizeof *s);
     if (!s) return tpl_fail(err, TPL_ERR_MEM, 0, "scheduler", "out of memory");
     s->d = *desc;
@@ -63,7 +64,8 @@ tpl_status tpl_sched_new(tpl_sched **out, const tpl_sched_desc *desc, tpl_err *e
     s->flights = calloc((size_t)desc->n_stages + 1, sizeof *s->flights);
     s->events = calloc(s->cap_events, sizeof *s->events);
     bool ok = s->pages && s->flights && s->events;
-    for (int i = 0; ok && i <= desc->n_stages; i++) ok = (s->flights[i].seqs = calloc(desc->caps.seq, sizeof(seq *))) != NULL;
+    for (int i = 0; ok && i <= desc->n_stages; i++)
+        ok = (s->flights[i].seqs = calloc(desc->caps.seq, sizeof(seq *))) != NULL;
     if (!ok) {
         tpl_sched_free(s);
         return tpl_fail(err, TPL_ERR_MEM, 0, "scheduler", "out of memory");
@@ -95,23 +97,27 @@ void tpl_sched_free(tpl_sched *s)
     free(s);
 }
 
-/* -- Requests ----------------------------------------------------------------------------------------------------------- */
+/* -- Requests --------------------------------------------------------------------------------------------- */
 
 static tpl_status check_request(const tpl_sched *s, const tpl_request *r, uint32_t *n_pages, tpl_err *err)
 {
     if (r->n_ids < 1) return tpl_fail(err, TPL_ERR_ARG, 0, "ids", "the prompt is empty");
     for (int32_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= s->d.caps.vocab)
-            return tpl_fail(err, TPL_ERR_ARG, 0, "ids", "id %d at %d is not in the vocabulary of %u", r->ids[i], i, s->d.caps.vocab);
-    if (r->n_bias > MAX_BIAS) return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "%u entries, at most %d", r->n_bias, MAX_BIAS);
+            return tpl_fail(err, TPL_ERR_ARG, 0, "ids", "id %d at %d is not in the vocabulary of %u", r->ids[i], i,
+                            s->d.caps.vocab);
+    if (r->n_bias > MAX_BIAS)
+        return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "%u entries, at most %d", r->n_bias, MAX_BIAS);
     for (uint32_t i = 0; i < r->n_bias; i++)
         if (r->bias_ids[i] < 0 || (uint32_t)r->bias_ids[i] >= s->d.caps.vocab)
-            return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "id %d is not in the vocabulary of %u", r->bias_ids[i], s->d.caps.vocab);
+            return tpl_fail(err, TPL_ERR_ARG, 0, "logit_bias", "id %d is not in the vocabulary of %u", r->bias_ids[i],
+                            s->d.caps.vocab);
     if (r->max_tokens < 0) return tpl_fail(err, TPL_ERR_ARG, 0, "max_tokens", "%d is negative", r->max_tokens);
     uint64_t need = ((uint64_t)r->n_ids + (uint64_t)r->max_tokens + s->d.page - 1) / s->d.page;
     if (need > s->d.n_pages)
-        return tpl_fail(err, TPL_ERR_MEM, 0, "kv_full", "a prompt of %d and up to %d tokens need %" PRIu64 " pages of %u, the KV cache has %u", r->n_ids,
-                        r->max_tokens, need, s->d.page, s->d.n_pages);
+        return tpl_fail(err, TPL_ERR_MEM, 0, "kv_full",
+                        "a prompt of %d and up to %d tokens need %" PRIu64 " pages of %u, the KV cache has %u",
+                        r->n_ids, r->max_tokens, need, s->d.page, s->d.n_pages);
     *n_pages = (uint32_t)need;
     return TPL_OK;
 }
@@ -122,7 +128,8 @@ tpl_status tpl_sched_add(tpl_sched *s, const tpl_request *r, int64_t *handle, tp
     TPL_TRY(check_request(s, r, &n_pages, err));
     seq *q = calloc(1, sizeof *q);
     bool ok = q && (q->ids = malloc(((size_t)r->n_ids + (size_t)r->max_tokens + 1) * sizeof *q->ids));
-    ok = ok && (!r->n_bias || ((q->bias_ids = malloc(r->n_bias * sizeof *q->bias_ids)) && (q->biases = malloc(r->n_bias * sizeof *q->biases))));
+    ok = ok && (!r->n_bias || ((q->bias_ids = malloc(r->n_bias * sizeof *q->bias_ids)) &&
+                               (q->biases = malloc(r->n_bias * sizeof *q->biases))));
     if (!ok) {
         if (q) seq_free(q);
         return tpl_fail(err, TPL_ERR_MEM, 0, "request", "out of memory");
@@ -158,7 +165,7 @@ bool tpl_sched_is_idle(const tpl_sched *s)
     return !s->first && s->head == s->tail;
 }
 
-/* -- Events ------------------------------------------------------------------------------------------------------------- */
+/* -- Events ----------------------------------------------------------------------------------------------- */
 
 static tpl_event *push_event(tpl_sched *s, tpl_event_kind kind, const seq *q)
 {
@@ -211,7 +218,7 @@ static void sweep(tpl_sched *s)
     }
 }
 
-/* -- Forming a step ----------------------------------------------------------------------------------------------------- */
+/* -- Forming a step --------------------------------------------------------------------------------------- */
 
 static bool admit(tpl_sched *s, seq *q)
 {
@@ -231,7 +238,8 @@ static int32_t wanted(const tpl_sched *s, const seq *q, const tpl_step *step)
 {
     int64_t room = (int64_t)step->cap.tok - step->n_tok, rows = (int64_t)step->cap.out - step->n_out;
     if (q->done || q->canceled || q->waits_for_token || rows < 1 || room < 1) return 0;
-    if (q->flags & (TPL_REQ_ROWS_ALL | TPL_REQ_ROWS_LAST)) rows = min32(rows, (int64_t)step->cap.logit_rows - step->n_logit_rows);
+    if (q->flags & (TPL_REQ_ROWS_ALL | TPL_REQ_ROWS_LAST))
+        rows = min32(rows, (int64_t)step->cap.logit_rows - step->n_logit_rows);
     if (rows < 1) return 0;
     int32_t left = q->n_ids - q->n_sched;
     if (q->n_sched >= q->n_prompt) return left; /* 1 */
@@ -270,8 +278,14 @@ static void put_seq(const tpl_sched *s, tpl_step *step, flight *f, seq *q, int32
 {
     tpl_step_seq *e = &tpl_step_seqs(step)[step->n_seq];
     bool last = q->n_sched + n == q->n_ids;
-    *e = (tpl_step_seq){ .slot = (int32_t)(q->handle & 0x7fffffff), .q0 = step->n_tok, .q_len = n, .pos0 = q->n_sched, .kv_len = q->n_sched + n,
-                         .out0 = step->n_out, .page0 = step->n_pages, .prompt_done = last };
+    *e = (tpl_step_seq){ .slot = (int32_t)(q->handle & 0x7fffffff),
+                         .q0 = step->n_tok,
+                         .q_len = n,
+                         .pos0 = q->n_sched,
+                         .kv_len = q->n_sched + n,
+                         .out0 = step->n_out,
+                         .page0 = step->n_pages,
+                         .prompt_done = last };
     e->n_pages = ((uint32_t)e->kv_len + s->d.page - 1) / s->d.page;
     e->n_out = rows_wanted(q, n, last, &e->flags);
     memcpy(tpl_step_pages(step) + step->n_pages, q->pages, e->n_pages * sizeof *q->pages);
@@ -297,7 +311,8 @@ static void put_seq(const tpl_sched *s, tpl_step *step, flight *f, seq *q, int32
     step->n_seq++;
 }
 
-/* Decodes first, then prompts in order of arrival. With several stages the running sequences are dealt out over the steps in flight. */
+/* Decodes first, then prompts in order of arrival. With several stages the running sequences are dealt out over the
+ * steps in flight. */
 static bool form(tpl_sched *s, tpl_step *step, flight *f)
 {
     int32_t ready = 0, most = (int32_t)step->cap.seq;
@@ -321,14 +336,15 @@ static bool form(tpl_sched *s, tpl_step *step, flight *f)
     return step->n_seq > 0;
 }
 
-/* -- Results ------------------------------------------------------------------------------------------------------------ */
+/* -- Results ---------------------------------------------------------------------------------------------- */
 
 static void give_rows(tpl_sched *s, const tpl_step *step, const tpl_step_seq *e, const seq *q, uint32_t *row)
 {
     if (!(e->flags & TPL_SEQ_LOGITS)) return;
     const float *rows = tpl_step_logits(step) + (size_t)*row * step->cap.vocab;
     *row += (uint32_t)e->n_out;
-    if (s->d.on_rows && !q->canceled && !q->done) s->d.on_rows(s->d.rows_ctx, q->user, e->pos0 + e->q_len - e->n_out, e->n_out, rows, step->cap.vocab);
+    if (s->d.on_rows && !q->canceled && !q->done)
+        s->d.on_rows(s->d.rows_ctx, q->user, e->pos0 + e->q_len - e->n_out, e->n_out, rows, step->cap.vocab);
 }
 
 static void give_token(tpl_sched *s, const tpl_step *step, const tpl_step_seq *e, seq *q)
@@ -350,8 +366,10 @@ static void give_token(tpl_sched *s, const tpl_step *step, const tpl_step_seq *e
             t->top_logprob[i] = tpl_step_res_top_logprob(step)[(size_t)row * step->cap.top + (size_t)i];
         }
     }
-    if (!(q->flags & TPL_REQ_IGNORE_EOS) && s->d.is_eog && s->d.is_eog(s->d.eog_ctx, id)) finish(s, q, TPL_FINISH_STOP);
-    else if (q->n_ids - q->n_prompt >= q->max_tokens) finish(s, q, TPL_FINISH_LENGTH);
+    if (!(q->flags & TPL_REQ_IGNORE_EOS) && s->d.is_eog && s->d.is_eog(s->d.eog_ctx, id))
+        finish(s, q, TPL_FINISH_STOP);
+    else if (q->n_ids - q->n_prompt >= q->max_tokens)
+        finish(s, q, TPL_FINISH_LENGTH);
 }
 
 static void take_results(tpl_sched *s, const tpl_step *step, flight *f)
@@ -366,8 +384,10 @@ static void take_results(tpl_sched *s, const tpl_step *step, flight *f)
         if (!e->prompt_done || q->done) continue;
         q->waits_for_token = false;
         if (q->canceled) continue;
-        if (q->max_tokens > 0) give_token(s, step, e, q);
-        else finish(s, q, TPL_FINISH_LENGTH);
+        if (q->max_tokens > 0)
+            give_token(s, step, e, q);
+        else
+            finish(s, q, TPL_FINISH_LENGTH);
     }
     s->stats.steps++;
 }

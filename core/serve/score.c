@@ -16,7 +16,8 @@ double tpl_row_logsumexp(const float *row, int64_t vocab)
     int32_t best = tpl_row_argmax(row, vocab);
     if (best < 0) return NAN;
     double top = row[best], sum = 0;
-    for (int64_t i = 0; i < vocab; i++) sum += row[i] == row[best] ? 1 : exp((double)row[i] - top); /* inf - inf would be NaN */
+    for (int64_t i = 0; i < vocab; i++)
+        sum += row[i] == row[best] ? 1 : exp((double)row[i] - top); /* inf - inf would be NaN */
     return top + log(sum);
 }
 
