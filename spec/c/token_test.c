@@ -24,6 +24,7 @@
 #include "token/scan.h"
 #include "token/tokenizer.h"
 #include "token/unicode.h"
+#include "token/unigram.h"
 #include "token/utf8.h"
 
 #define FIXTURES TPL_SOURCE_DIR "/spec/fixtures/tokenizer/"
@@ -337,6 +338,59 @@ static void merging_equals_its_definition(void **state)
     }
 }
 
+/* The best sum over all ways to cut text[0 .. n) into tokens, by trying all: it is short. Every letter is a
+ * token, so that there is no unknown one. */
+static double best_sum(const toy *y, const double *scores, const char *text, size_t n)
+{
+    double best = -1e300;
+    if (!n) return 0;
+    for (size_t len = 1; len <= n; len++) {
+        int32_t id = tpl_vocab_find(&y->vocab, text, len);
+        if (id < 0) continue;
+        double sum = scores[id] + best_sum(y, scores, text + len, n - len);
+        if (sum > best) best = sum;
+    }
+    return best;
+}
+
+static void unigram_finds_the_best_sum(void **state)
+{
+    double scores[N_TOKENS];
+    void *work = NULL;
+    for (uint32_t seed = 1; seed <= 4; seed++) {
+        toy *y = toy_new(seed);
+        uint32_t s = seed;
+        tpl_model *m;
+        tpl_err err = { 0 };
+        for (int i = 0; i < N_TOKENS; i++) scores[i] = -(double)(next_random(&s) % 4096) / 256;
+        scores[N_TOKENS - 1] = -1e6; /* the unknown token, which is never worth its while */
+        tpl_unigram_options o = { .vocab = &y->vocab, .scores = scores, .unk_id = N_TOKENS - 1 };
+        assert_int_equal(tpl_unigram_new(&m, &o, "toy", &err), TPL_OK);
+        for (int round = 0; round < 300; round++) {
+            char text[14];
+            int32_t ids[14];
+            size_t n = 1 + next_random(&s) % sizeof text, at = 0;
+            double sum = 0;
+            for (size_t i = 0; i < n; i++) text[i] = (char)('a' + next_random(&s) % 3);
+            tpl_ids out = { ids, n, 0 };
+            assert_int_equal(m->ops->encode(m, (tpl_str){ text, n }, &work, &out, &err), TPL_OK);
+            for (size_t i = 0; i < out.n; i++) { /* the tokens are those of the text, one after the other */
+                size_t len = strlen(y->names[ids[i]]);
+                assert_true(at + len <= n && !memcmp(text + at, y->names[ids[i]], len));
+                at += len;
+                sum += scores[ids[i]];
+            }
+            assert_int_equal(at, n);
+            /* the scores are multiples of 1/256: sums are exact in any order */
+            assert_true(sum == best_sum(y, scores, text, n));
+        }
+        m->ops->work_free(work);
+        work = NULL;
+        m->ops->free(m);
+        toy_free(y);
+    }
+}
+
 /* -- Scanners and the regex engine ------------------------------------------------------------ */
 
 /* Every pair of characters from all corners, and longer random texts, are cut by a scanner as by PCRE2
@@ -438,9 +492,11 @@ static void a_million_repeats_take_under_a_second_on_a_small_stack(void **state)
                                          "a ",
                                          "\xE2\x80\xA8",
                                          " \n" };
-    static const char *const files[] = { FIXTURES "gpt2.json", FIXTURES "llama3.json",
-                                         FIXTURES "regex.json" };
-    for (size_t f = 0; f < 3; f++) {
+    static const char *const files[] = { FIXTURES "gpt2.json",        FIXTURES "llama3.json",
+                                         FIXTURES "regex.json",       FIXTURES "deepseek.json",
+                                         FIXTURES "unigram.json",     FIXTURES "precompiled.json",
+                                         FIXTURES "punctuation.json" };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
         tpl_tokenizer *t = open_fixture(files[f]);
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
             size_t unit = strlen(units[u]), n = 1000000 / unit;
@@ -449,7 +505,7 @@ static void a_million_repeats_take_under_a_second_on_a_small_stack(void **state)
             long_run r = { .t = t, .text = text, .len = n * unit };
             encode_on_small_stack(&r);
             assert_int_equal(r.st, TPL_OK);
-            assert_true(r.n > 0);
+            assert_true(r.n > 0 || f == 4 || f == 5); /* Strip leaves nothing of white space */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* they cost a factor */
             assert_true(r.seconds < 1.0);
 #endif
@@ -532,6 +588,7 @@ int main(void)
         cmocka_unit_test(decoding_gives_every_byte_back),
         cmocka_unit_test(queue_pops_in_order),
         cmocka_unit_test(merging_equals_its_definition),
+        cmocka_unit_test(unigram_finds_the_best_sum),
         cmocka_unit_test(scanners_cut_as_their_patterns_say),
         cmocka_unit_test(a_million_repeats_take_under_a_second_on_a_small_stack),
         cmocka_unit_test(half_a_million_marks_are_ordered_quickly),

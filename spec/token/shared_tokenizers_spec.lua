@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- tpl.tokenizer on the vocabularies of real models: every row of the shared fixtures. Expected values: Hugging Face tokenizers 0.23.3
---- and llama.cpp, as ../shared/fixtures/text/README.md says. Kinds that need Unigram, Precompiled or Lowercase come with a later issue.
+--- and llama.cpp, as ../shared/fixtures/text/README.md says.
 local json = require("tpl.json")
 local tokenizer = require("tpl.tokenizer")
 local tmpdir = require("spec.support.tmpdir")
@@ -13,13 +13,21 @@ local kinds = {
   { name = "gpt2", gguf = true, follow = true }, { name = "smollm2", gguf = true, follow = true },
   { name = "llama3", gguf = true, follow = true }, { name = "qwen2", gguf = true, follow = true },
   { name = "tekken", gguf = true, follow = true }, { name = "deepseek-v4" }, { name = "llama2", gguf = true, follow = true },
-  { name = "mistral-v1", gguf = true, follow = true }, { name = "gemma3-small", gguf = true }, { name = "bpe-hf" },
+  { name = "mistral-v1", gguf = true, follow = true }, { name = "gemma3-small", gguf = true }, { name = "bpe-hf" }, { name = "bpe-hf-unk" },
+  { name = "bpe-sp" }, { name = "unigram-hf" }, { name = "unigram-sp" },
 }
 
 local function exists(path)
   local f = io.open(path, "rb")
   if f then f:close() end
   return f ~= nil
+end
+
+local function slurp(path)
+  local f = assert(io.open(path, "rb"))
+  local s = f:read("*a")
+  f:close()
+  return s
 end
 
 local function rows(path)
@@ -41,18 +49,19 @@ local function text_of(row)
   return row.text or (row.bytes_hex:gsub("..", function(x) return string.char(tonumber(x, 16)) end))
 end
 
---- The ids that a row asks of a file; a second answer that counts as well.
-local function wanted(row, kind, is_gguf)
-  if is_gguf and row.gguf ~= nil and not kind.follow and type(row.gguf) == "table" then return row.ids, row.gguf end
+--- The ids that a row asks of a file ("tokenizer.json", "vocab.gguf", "nonlegacy"); a second answer that counts as well.
+local function wanted(row, kind, file)
+  if file == "nonlegacy" then return row.nonlegacy or row.ids end
+  if file == "vocab.gguf" and row.gguf ~= nil and not kind.follow and type(row.gguf) == "table" then return row.ids, row.gguf end
   return row.ids
 end
 
-local function check_encoding(t, kind, is_gguf)
+local function check_encoding(t, kind, file)
   local n, first = 0, nil
   local list = rows(root .. kind.name .. "/cases.jsonl.gz")
   for i, row in ipairs(list) do
     local got = assert(t:encode(text_of(row), { special = row.special, bos = row.bos }))
-    local want, other = wanted(row, kind, is_gguf)
+    local want, other = wanted(row, kind, file)
     if not same(got, want) and not (other and same(got, other)) then
       n, first = n + 1, first or string.format("row %d: %s", i, table.concat(got, ",", 1, math.min(#got, 40)))
     end
@@ -84,23 +93,40 @@ describe("tpl.tokenizer on the shared fixtures", function()
   setup(function() dir = tmpdir.new() end)
   teardown(function() dir:close() end)
 
+  --- Unpack a file of a kind and give its path; nil, and the test is pending, where there are no shared fixtures.
+  local function unpack_file(name, file)
+    local packed, path = root .. name .. "/" .. file .. ".xz", dir.path .. "/" .. file
+    if not exists(packed) then
+      pending("no shared fixtures at " .. root)
+      return nil
+    end
+    assert(os.execute("xz -dc '" .. packed .. "' > '" .. path .. "'") == 0)
+    return path
+  end
+
   for _, kind in ipairs(kinds) do
     for _, file in ipairs { "tokenizer.json", "vocab.gguf" } do
       local is_gguf = file == "vocab.gguf"
       if not is_gguf or kind.gguf then
         it("reads every row of " .. kind.name .. " from " .. file, function()
-          local packed = root .. kind.name .. "/" .. file .. ".xz"
-          if not exists(packed) then
-            pending("no shared fixtures at " .. root)
-            return
-          end
-          local path = dir.path .. "/" .. file
-          assert(os.execute("xz -dc '" .. packed .. "' > '" .. path .. "'") == 0)
+          local path = unpack_file(kind.name, file)
+          if not path then return end
           local t = assert(tokenizer.open(path))
-          check_encoding(t, kind, is_gguf)
+          check_encoding(t, kind, file)
           check_decoding(t, kind)
         end)
       end
     end
+  end
+
+  for _, name in ipairs { "llama2", "mistral-v1" } do
+    it("reads every row of " .. name .. " as its nonlegacy form", function()
+      local path = unpack_file(name, "tokenizer.json")
+      if not path then return end
+      local d, patch = json.decode(slurp(path), { typed = true }), json.decode(slurp(root .. name .. "/nonlegacy.patch.json"))
+      for key, value in pairs(patch) do d[key] = value end
+      local t = assert(tokenizer.open(dir:write("tokenizer.json", json.encode(d))))
+      check_encoding(t, { name = name }, "nonlegacy")
+    end)
   end
 end)

@@ -61,7 +61,7 @@ describe("tpl.tokenizer", function()
 
   local function open(text) return tokenizer.open(dir:write("tokenizer.json", text)) end
 
-  for _, kind in ipairs { "gpt2", "llama3", "regex" } do
+  for _, kind in ipairs { "gpt2", "llama3", "regex", "o200k", "deepseek", "unigram", "precompiled", "punctuation" } do
     describe("of " .. kind .. ".json", function()
       local t
       setup(function() t = assert(tokenizer.open(here .. kind .. ".json")) end)
@@ -86,12 +86,14 @@ describe("tpl.tokenizer", function()
     end)
   end
 
-  it("gives the same ids from GGUF keys as from tokenizer.json", function()
-    local t = assert(tokenizer.open(dir:write("smollm.gguf", gguf.build { kv = gguf_keys("gpt2", "smollm") })))
-    for _, r in ipairs(rows("gpt2")) do
-      if r.bos ~= nil then assert.same(plain(r.ids), t:encode(r.text, { special = r.special, bos = r.bos }), r.text) end
-    end
-  end)
+  for pre, kind in pairs { smollm = "gpt2", ["gpt-4o"] = "o200k", llama4 = "o200k", ["deepseek-v3"] = "deepseek" } do
+    it("gives the same ids from GGUF keys with pre " .. pre .. " as from tokenizer.json", function()
+      local t = assert(tokenizer.open(dir:write("v.gguf", gguf.build { kv = gguf_keys(kind, pre) })))
+      for _, r in ipairs(rows(kind)) do
+        if r.bos ~= nil then assert.same(plain(r.ids), t:encode(r.text, { special = r.special, bos = r.bos }), r.text) end
+      end
+    end)
+  end
 
   describe("streaming", function()
     it("holds the bytes of a character back until it is whole", function()
