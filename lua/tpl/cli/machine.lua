@@ -91,6 +91,13 @@ function M.step_bytes(p, cached)
   return bytes + (tokens and tokens > 0 and kv / tokens * cached or 0)
 end
 
+-- Weights that stay in a cache are read faster than memory: then the limit is what a buffer of their size gives, if that is more.
+local function limit_at(machine, bytes, reached)
+  if reached <= machine.read_gb_s then return machine.read_gb_s end
+  local ok, quick = pcall(measure, { seconds = QUICK_SECONDS, bytes = bytes })
+  return math.max(machine.read_gb_s, ok and quick and number(quick.read_gb_s) or 0)
+end
+
 --- Give the share of the read bandwidth and of the matrix peak that a speed means; nil where unknown.
 ---@param machine table
 ---@param p table
@@ -101,7 +108,8 @@ function M.shares(machine, p, speed)
   local bandwidth, matrix
   local read = M.step_bytes(p, (speed.position or 0) * (speed.batch or 1))
   if read and speed.tok_s and number(machine.read_gb_s) then
-    bandwidth = read * speed.tok_s / (speed.batch or 1) / 1e9 / machine.read_gb_s
+    local reached = read * speed.tok_s / (speed.batch or 1) / 1e9
+    bandwidth = reached / limit_at(machine, read, reached)
   end
   local params = number(p.report.model and p.report.model.params)
   local peaks = machine.matrix_gflop_s or {}
