@@ -75,7 +75,7 @@ Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it doe
   },
   {
     name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",
-    summary = "run the layout on tiny weights against one rank and name the first op that differs",
+    summary = "run the layout against one rank and name the first op that differs",
     usage = "tpl verify FILE|MODEL [key=value ...] [--json]",
     about = "Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named.\n" .. WORDS,
     examples = { "tpl verify examples/hello.lua tp=3", "tpl verify smollm2 tp=2 layout=megatron_sp --json" },

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
---- The command `tpl verify`: the layout on tiny weights against one rank. Exit 5 when something differs.
+--- The command `tpl verify`: the layout against one rank, on the model itself. Exit 5 when something differs.
 local deployment = require("tpl.cli.deployment")
 local err = require("tpl.err")
 local fill = require("tpl.cli.fill")
