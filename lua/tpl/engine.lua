@@ -27,18 +27,17 @@ local function open(plan, options)
   if not plan.checkpoint then
     err.throw { code = "format", where = plan.open.path, message = "holds no weights, there is nothing to run" }
   end
-  local texts, d = {}, plan.deploy
+  local texts, fault = {}, options.fault or find.env "TPL_FAULT"
   for i, s in ipairs(plan.stages) do texts[i] = s.program end
   local self = setmetatable({ plan = plan, isa = isa_name(), context = plan.context, kv_tokens = plan.kv.tokens,
     vocab = plan.config.vocab }, Engine)
-  self.box = check(core().engine.open { programs = texts, checkpoint = plan.checkpoint, threads = plan.threads,
-    isa = self.isa, kv_dtype = plan.kv.dtype,
-    kv_page = plan.kv.page, kv_pages = plan.kv.pages, caps = plan:slot_caps(), fault = options.fault
-      or find.env "TPL_FAULT", stall_s = options.stall_s,
-    chunk = options.chunk or d.step.chunk or 0, shuffle = find.env "TPL_PAGE_ORDER" == "shuffle",
-      seed = tonumber(find.env "TPL_SEED") or 0,
-    eog = options.eog or M.eog(plan, options.tokenizer), progress = options.progress })
-  local fault = options.fault or find.env "TPL_FAULT"
+  self.box = check(core().engine.open {
+    programs = texts, checkpoint = plan.checkpoint, threads = plan.threads, isa = self.isa, caps = plan:slot_caps(),
+    kv_dtype = plan.kv.dtype, kv_page = plan.kv.page, kv_pages = plan.kv.pages,
+    chunk = options.chunk or plan.deploy.step.chunk or 0, shuffle = find.env "TPL_PAGE_ORDER" == "shuffle",
+    seed = tonumber(find.env "TPL_SEED") or 0, fault = fault, stall_s = options.stall_s,
+    eog = options.eog or M.eog(plan, options.tokenizer), progress = options.progress,
+  })
   if fault and fault ~= "" and self.box:fault_hits() == 0 then
     plan:warn("fault", ("TPL_FAULT=%s acts nowhere in this plan"):format(fault), "TPL_FAULT")
   end
@@ -273,11 +272,12 @@ function Engine:tap(opts, ids)
     if not opts.ids then err.throw { code = "arg", message = "tap: no ids were given, and none were run before" } end
     local names = picked(self.plan, opts.at or "*")
     self.box:tap_begin()
-    local ok, e = pcall(run_rows, self, { { ids = opts.ids } }, false, function() return { rows = "last",
-      sink = { memory = true } } end, function(_, _, bad)
+    local function request() return { rows = "last", sink = { memory = true } } end
+    local function done(_, _, bad)
       if bad then err.throw { code = bad.code, message = bad.message } end
       return true
-    end)
+    end
+    local ok, e = pcall(run_rows, self, { { ids = opts.ids } }, false, request, done)
     local kept, out = {}, {}
     for _, t in ipairs(self.box:tap_end()) do if names[t.name] then kept[#kept + 1] = t end end
     if not ok then error(e, 0) end
