@@ -3,7 +3,7 @@
 --- is whole on an axis, cut along a dim, or a partial sum; pieces are placed by their index lists, partial sums
 --- are added.
 local ffi = require "ffi"
-local lower = require "tpl.plan.lower"
+local index_ranges = require "tpl.plan.index_ranges"
 local marks = require "tpl.plan.marks"
 
 local M = {}
@@ -44,15 +44,9 @@ end
 
 -- Global columns of this rank's piece.
 local function columns(stage, v, rank)
-  local lists, sizes = {}, {}
-  for i = 2, #v.dims do
-    local d = v.dims[i]
-    local axes = marks.axes_of(stage.mesh, v.pl, d)
-    lists[i - 1] = #axes == 0 and { { 0, stage.graph.sizes[d] } } or stage.graph.parts(d,
-      axes)[stage.mesh:index(rank, axes) + 1]
-    sizes[i - 1] = stage.graph.sizes[d]
-  end
-  return lower.flatten(lists, sizes)
+  local dims = {}
+  for i = 2, #v.dims do dims[i - 1] = v.dims[i] end
+  return index_ranges.held_flat(stage.graph, v.pl, dims, rank)
 end
 
 -- On axes where the value is whole, only the ranks of coordinate 0 count.

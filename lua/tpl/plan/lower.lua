@@ -2,6 +2,7 @@
 --- Turn a typed graph into ops on buffers: placements become columns and index lists of each rank, marks are
 --- gone, kinds are those of kernels/ops.h. Nothing is fused and nothing is placed in memory yet. Pure.
 local err = require "tpl.err"
+local index_ranges = require "tpl.plan.index_ranges"
 local marks = require "tpl.plan.marks"
 local partition = require "tpl.plan.partition"
 
@@ -37,9 +38,7 @@ local function is_rows(dim) return dim == "tok" or dim == "out" end
 
 -- The ranges of a dim that a 0-based rank holds of a tensor placed as `pl`.
 function Low:ranges(pl, dim, rank)
-  local axes = marks.axes_of(self.mesh, pl, dim)
-  if #axes == 0 then return { { 0, self.graph.sizes[dim] } } end
-  return self.graph.parts(dim, axes)[self.mesh:index(rank, axes) + 1]
+  return index_ranges.held(self.graph, pl, dim, rank)
 end
 
 function Low:each_rank(f)
@@ -83,51 +82,8 @@ function Low:part(v)
   return { i = self:each_rank(function(r) return self.mesh:index(r, axes) end) }
 end
 
---- Flatten the ranges of several dims, outermost first, into ranges of the flattened index.
-function M.flatten(lists, sizes)
-  local flat, inner = { { 0, 1 } }, 1
-  for k = #lists, 1, -1 do
-    local out = {}
-    local function push(first, count)
-      local last = out[#out]
-      if last and last[1] + last[2] == first then last[2] = last[2] + count else out[#out + 1] = { first, count } end
-    end
-    local whole = #flat == 1 and flat[1][1] == 0 and flat[1][2] == inner
-    for _, g in ipairs(lists[k]) do
-      if whole then push(g[1] * inner, g[2] * inner)
-      else
-        for i = g[1], g[1] + g[2] - 1 do
-          for _, f in ipairs(flat) do push(i * inner + f[1], f[2]) end
-        end
-      end
-    end
-    flat, inner = out, inner * sizes[k]
-  end
-  return flat
-end
-
---- Say where the indices of `sub` lie within `super`, as ranges of local positions. Every index of sub is in super.
-function M.localize(sub, super)
-  local out = {}
-  for _, s in ipairs(sub) do
-    local at = 0
-    for _, g in ipairs(super) do
-      local lo, hi = math.max(s[1], g[1]), math.min(s[1] + s[2], g[1] + g[2])
-      if lo < hi then
-        local first, last = at + lo - g[1], out[#out]
-        if last and last[1] + last[2] == first then last[2] = last[2] + hi - lo else out[#out + 1] = { first,
-          hi - lo } end
-      end
-      at = at + g[2]
-    end
-  end
-  return out
-end
-
 function Low:flat(pl, dims, rank)
-  local lists, sizes = {}, {}
-  for i, d in ipairs(dims) do lists[i], sizes[i] = self:ranges(pl, d, rank), self.graph.sizes[d] end
-  return M.flatten(lists, sizes)
+  return index_ranges.held_flat(self.graph, pl, dims, rank)
 end
 
 -- -- Weights ------------------------------------------------------------------------------------------------
@@ -279,7 +235,7 @@ end
 function Low:cut(whole, part, dim)
   local outer, inner = self:around(whole, dim)
   return outer, { i = self:each_rank(function(r) return partition.count(self:ranges(whole.pl, dim, r)) end) }, inner,
-    { index = self:each_rank(function(r) return M.localize(self:ranges(part.pl, dim, r),
+    { index = self:each_rank(function(r) return index_ranges.localize(self:ranges(part.pl, dim, r),
       self:ranges(whole.pl, dim, r)) end) }
 end
 

@@ -2,7 +2,7 @@
 --- Say what a plan is, in the fields of `tpl plan` (interface.md section 4). What is not known, or comes with a
 --- later issue, is null or [].
 local json = require "tpl.json"
-local marks = require "tpl.plan.marks"
+local index_ranges = require "tpl.plan.index_ranges"
 
 local M = {}
 
@@ -59,10 +59,8 @@ local function shards(s, r)
   for _, w in pairs(s.graph.weights) do
     for _, p in pairs(w.pl) do
       if p.k == "S" and not out[p.dim] then
-        local axes = marks.axes_of(s.mesh, w.pl, p.dim)
         local ranges = array {}
-        for i, g in ipairs(s.graph.parts(p.dim, axes)[s.mesh:index(r, axes) + 1]) do ranges[i] = array { g[1],
-          g[2] } end
+        for i, g in ipairs(index_ranges.held(s.graph, w.pl, p.dim, r)) do ranges[i] = array { g[1], g[2] } end
         out[p.dim] = ranges
       end
     end
