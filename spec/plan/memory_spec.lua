@@ -16,6 +16,12 @@ describe("tpl.plan.memory", function()
     assert.equal(192, memory.row_bytes("q8", 64))
     assert.equal(256, memory.row_bytes("f32", 64))
   end)
+  it("gives a q8 row the bytes that the kernels take", function()
+    local kernels = require "tpl.core".kernels
+    for _, cols in ipairs { 32, 64, 96, 128, 576, 1536, 4096 } do
+      assert.equal(kernels.q8_row_bytes(cols), memory.row_bytes("q8", cols))
+    end
+  end)
   it("lets a value lie where a dead one lay", function()
     local a, b, c = value("a", 16), value("b", 16), value("c", 16)
     local plan = memory.plan({ op("embed", { a }, {}), op("norm", { b }, { a }), op("norm", { c }, { b }) }, caps)

@@ -14,6 +14,7 @@ local partition = require "tpl.plan.partition"
 local programs = require "tpl.plan.program"
 local report = require "tpl.plan.report"
 local stages = require "tpl.plan.stages"
+local storage = require "tpl.plan.storage"
 local typing = require "tpl.plan.typing"
 
 local M = {}
@@ -74,22 +75,13 @@ local function dtype_of(open, model, config)
   end
 end
 
-local blocks = { f32 = { 1, 4 }, f16 = { 1, 2 }, bf16 = { 1, 2 }, q4_0 = { 32, 18 }, q4_1 = { 32, 20 },
-  q5_0 = { 32, 22 }, q5_1 = { 32, 24 },
-  q8_0 = { 32, 34 }, q4_k = { 256, 144 }, q5_k = { 256, 176 }, q6_k = { 256, 210 } }
-
-local function type_bytes(dtype, n)
-  local b = blocks[dtype]
-  return n / b[1] * b[2]
-end
-
 local function check_types(trace, dtype, where)
   for _, w in ipairs(trace.weight_list) do
     local name = dtype(w.name)
-    if not blocks[name] then
+    if not storage.types[name] then
       err.throw { code = "unsupported", where = where, message = ("weight '%s' is stored as %s, which this version does not compute with"):format(w.name, name) }
     end
-    if w.kind == "vector" and blocks[name][1] > 1 then
+    if w.kind == "vector" and storage.elements(name) > 1 then
       err.throw { code = "unsupported", where = where, message = ("vector '%s' is stored in blocks (%s)"):format(w.name, name) }
     end
   end
@@ -120,7 +112,7 @@ local function layer_costs(trace, dtype)
   for _, w in ipairs(trace.weight_list) do
     local n = 1
     for _, d in ipairs(w.dims) do n = n * trace.sizes[d] end
-    local bytes = type_bytes(dtype(w.name), n)
+    local bytes = storage.bytes(dtype(w.name), n)
     if w.layer >= 0 then cost[w.layer + 1] = cost[w.layer + 1] + bytes
     elseif w.uses.linear then head = head + bytes end
   end
@@ -181,7 +173,7 @@ end
 -- -- Memory -------------------------------------------------------------------------------------------------
 
 local function rank_bytes(self, s, r)
-  local weights, file = budget.weight_bytes(s.lowered, r, core().kernels.pack_bytes, type_bytes)
+  local weights, file = budget.weight_bytes(s.lowered, r, core().kernels.pack_bytes, storage.bytes)
   return { rank = s.first_rank + r - 1, local_rank = r - 1, stage = s, weights = weights, read = file,
     arena = budget.arena_bytes(s.lowered, s.memory, self.caps, r),
     kv_per_token = budget.kv_bytes_per_token(s.lowered, r, self.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,

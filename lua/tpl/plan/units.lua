@@ -2,13 +2,9 @@
 --- Work out in which units each dim may be cut. Hard units come from the checkpoint: a quantisation block must lie on
 --- one rank. Soft units come from the model definition: tiles that kernels like. The user never gives either.
 local partition = require "tpl.plan.partition"
+local storage = require "tpl.plan.storage"
 
 local M = {}
-
---- Elements per block of each storage type (the GGUF format; core/base/dtype.h holds the same figures for C).
-M.block = {
-  f32 = 1, f16 = 1, bf16 = 1, i32 = 1, q4_0 = 32, q4_1 = 32, q5_0 = 32, q5_1 = 32, q8_0 = 32, q4_k = 256, q5_k = 256, q6_k = 256,
-}
 
 ---@class tpl.Units
 ---@field size table<string, integer>
@@ -41,15 +37,14 @@ end
 --- Collect the units of a model.
 ---@param trace tpl.Trace
 ---@param dtype (fun(weight: string): string)?  storage type of a weight; nil: nothing is quantised
----@param blocks table<string, integer>?        elements per block by type, default M.block
+---@param blocks table<string, integer>?        elements per block by type, default those of storage.lua
 ---@return tpl.Units
 function M.collect(trace, dtype, blocks)
   local units = setmetatable({ size = trace.sizes, hard = {}, soft = trace.soft, whole = {} }, Units)
-  blocks = blocks or M.block
   local seen = {}
   for _, w in ipairs(trace.weight_list) do
     local type_name = dtype and dtype(w.name) or "f32"
-    local block = blocks[type_name] or 1
+    local block = blocks and blocks[type_name] or storage.elements(type_name)
     local row = {}
     for i = w.n_out + 1, #w.dims do row[#row + 1] = w.dims[i] end
     local key = table.concat(row, ".") .. "/" .. block
