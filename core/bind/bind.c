@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bind/bind.h"
 
-#include <stdint.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +126,37 @@ void tpl_check_options(lua_State *L, int index, const char *const *names)
             luaL_error(L, "option names are strings, one is a %s", luaL_typename(L, -1));
         if (!is_listed(lua_tostring(L, -1), names)) luaL_error(L, "unknown option '%s'", lua_tostring(L, -1));
     }
+}
+
+double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise)
+{
+    lua_getfield(L, index, key);
+    double v = lua_isnumber(L, -1) ? lua_tonumber(L, -1) : otherwise;
+    lua_pop(L, 1);
+    return v;
+}
+
+int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise)
+{
+    double v = tpl_opt_number(L, index, key, (double)otherwise);
+    if (v != (double)otherwise && (v != floor(v) || v < (double)least || v > (double)most))
+        luaL_error(L, "%s is %f, a whole number from %f to %f is wanted", key, v, (double)least, (double)most);
+    return (int64_t)v;
+}
+
+/* Valid while the table holds the string. */
+const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise)
+{
+    lua_getfield(L, index, key);
+    const char *v = lua_isstring(L, -1) ? lua_tostring(L, -1) : otherwise;
+    lua_pop(L, 1);
+    return v;
+}
+
+void tpl_set_number(lua_State *L, const char *key, double x)
+{
+    lua_pushnumber(L, x);
+    lua_setfield(L, -2, key);
 }
 
 /* -- Text ---- */

@@ -11,6 +11,7 @@
 
 #include <lauxlib.h>
 #include <lua.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -33,6 +34,14 @@ int tpl_push_err(lua_State *L, const tpl_err *err);
 /* Raises unless every key of the options table at index is one of `names` (NULL ends them). No table: nothing
  * to check. */
 void tpl_check_options(lua_State *L, int index, const char *const *names);
+
+/* Fields of the options table at index. */
+double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise);
+/* A whole number from least to most; raises for another. */
+int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise);
+const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise);
+/* Sets key of the table on top. */
+void tpl_set_number(lua_State *L, const char *key, double x);
 
 /* A growing byte buffer owned by a box, so that a raise in the middle frees it. */
 typedef struct tpl_text {

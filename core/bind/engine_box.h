@@ -71,10 +71,4 @@ int tpl_engine_tap_begin(lua_State *L);
 int tpl_engine_tap_end(lua_State *L);
 int tpl_engine_product_error(lua_State *L); /* a function of the module */
 
-/* Fields of an options table. */
-double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise);
-/* A whole number from least to most; raises for another. */
-int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise);
-const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise);
-
 #endif

@@ -51,12 +51,6 @@ static int checkpoint_warning(lua_State *L)
     return 1;
 }
 
-static void set_number(lua_State *L, const char *key, double x)
-{
-    lua_pushnumber(L, x);
-    lua_setfield(L, -2, key);
-}
-
 static int checkpoint_files(lua_State *L)
 {
     const tpl_checkpoint *cp = self(L);
@@ -67,7 +61,7 @@ static int checkpoint_files(lua_State *L)
         lua_createtable(L, 0, 2);
         lua_pushstring(L, f.path);
         lua_setfield(L, -2, "path");
-        set_number(L, "size", (double)f.bytes);
+        tpl_set_number(L, "size", (double)f.bytes);
         lua_rawseti(L, -2, (int)i + 1);
     }
     return 1;
@@ -88,9 +82,9 @@ static void push_tensor(lua_State *L, const tpl_ckpt_tensor *t)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "dims");
-    set_number(L, "bytes", (double)t->bytes);
-    set_number(L, "file", t->file);
-    set_number(L, "offset", (double)t->offset);
+    tpl_set_number(L, "bytes", (double)t->bytes);
+    tpl_set_number(L, "file", t->file);
+    tpl_set_number(L, "offset", (double)t->offset);
 }
 
 static int checkpoint_tensors(lua_State *L)

@@ -22,12 +22,9 @@ static int time_with(lua_State *L, tpl_timing_desc d)
     tpl_err err = { 0 };
     if (tpl_comm_time(&t, &d, &err)) return tpl_push_err(L, &err);
     lua_createtable(L, 0, 4);
-    lua_pushnumber(L, t.us);
-    lua_setfield(L, -2, "us");
-    lua_pushnumber(L, t.us_min);
-    lua_setfield(L, -2, "us_min");
-    lua_pushnumber(L, t.us_max);
-    lua_setfield(L, -2, "us_max");
+    tpl_set_number(L, "us", t.us);
+    tpl_set_number(L, "us_min", t.us_min);
+    tpl_set_number(L, "us_max", t.us_max);
     lua_pushboolean(L, t.checked);
     lua_setfield(L, -2, "checked");
     return 1;

@@ -2,37 +2,11 @@
  *
  * tpl.core.engine: a running deployment for Lua. Ranks, stages and token positions count from 0.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "bind/engine_box.h"
-
-double tpl_opt_number(lua_State *L, int index, const char *key, double otherwise)
-{
-    lua_getfield(L, index, key);
-    double v = lua_isnumber(L, -1) ? lua_tonumber(L, -1) : otherwise;
-    lua_pop(L, 1);
-    return v;
-}
-
-int64_t tpl_opt_whole(lua_State *L, int index, const char *key, int64_t least, int64_t most, int64_t otherwise)
-{
-    double v = tpl_opt_number(L, index, key, (double)otherwise);
-    if (v != (double)otherwise && (v != floor(v) || v < (double)least || v > (double)most))
-        luaL_error(L, "%s is %f, a whole number from %f to %f is wanted", key, v, (double)least, (double)most);
-    return (int64_t)v;
-}
-
-/* Valid while the table holds the string. */
-const char *tpl_opt_string(lua_State *L, int index, const char *key, const char *otherwise)
-{
-    lua_getfield(L, index, key);
-    const char *v = lua_isstring(L, -1) ? lua_tostring(L, -1) : otherwise;
-    lua_pop(L, 1);
-    return v;
-}
 
 static void close_engine(void *obj)
 {
@@ -165,12 +139,6 @@ static int engine_open(lua_State *L)
 
 /* -- Figures ---- */
 
-static void set_number(lua_State *L, const char *key, double x)
-{
-    lua_pushnumber(L, x);
-    lua_setfield(L, -2, key);
-}
-
 static int engine_stats(lua_State *L)
 {
     const tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
@@ -179,26 +147,26 @@ static int engine_stats(lua_State *L)
     tpl_engine_get_stats(b->engine, &s);
     tpl_sched_get_stats(b->sched, &q);
     lua_createtable(L, 0, 16);
-    set_number(L, "steps", (double)s.steps);
-    set_number(L, "read_bytes", (double)s.read_bytes);
-    set_number(L, "weight_bytes", (double)s.weight_bytes);
-    set_number(L, "allocs", (double)s.allocs);
-    set_number(L, "barriers", (double)s.barriers);
-    set_number(L, "load_us", (double)s.load_us);
-    set_number(L, "n_ranks", s.n_ranks);
-    set_number(L, "n_threads", s.n_threads);
-    set_number(L, "prompt_tokens", (double)q.prompt_tokens);
-    set_number(L, "output_tokens", (double)q.output_tokens);
-    set_number(L, "pages_total", q.pages_total);
-    set_number(L, "pages_left", q.pages_left);
-    set_number(L, "rss_peak_bytes", (double)tpl_mem_rss_peak_bytes());
+    tpl_set_number(L, "steps", (double)s.steps);
+    tpl_set_number(L, "read_bytes", (double)s.read_bytes);
+    tpl_set_number(L, "weight_bytes", (double)s.weight_bytes);
+    tpl_set_number(L, "allocs", (double)s.allocs);
+    tpl_set_number(L, "barriers", (double)s.barriers);
+    tpl_set_number(L, "load_us", (double)s.load_us);
+    tpl_set_number(L, "n_ranks", s.n_ranks);
+    tpl_set_number(L, "n_threads", s.n_threads);
+    tpl_set_number(L, "prompt_tokens", (double)q.prompt_tokens);
+    tpl_set_number(L, "output_tokens", (double)q.output_tokens);
+    tpl_set_number(L, "pages_total", q.pages_total);
+    tpl_set_number(L, "pages_left", q.pages_left);
+    tpl_set_number(L, "rss_peak_bytes", (double)tpl_mem_rss_peak_bytes());
     lua_createtable(L, s.n_ranks, 0);
     for (int r = 0; r < s.n_ranks; r++) {
         uint64_t weights, read;
         tpl_engine_rank_stats(b->engine, r, &weights, &read);
         lua_createtable(L, 0, 2);
-        set_number(L, "weight_bytes", (double)weights);
-        set_number(L, "read_bytes", (double)read);
+        tpl_set_number(L, "weight_bytes", (double)weights);
+        tpl_set_number(L, "read_bytes", (double)read);
         lua_rawseti(L, -2, r + 1);
     }
     lua_setfield(L, -2, "ranks");

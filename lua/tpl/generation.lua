@@ -31,11 +31,11 @@ local function percentile(sorted, p)
   return sorted[math.min(#sorted, math.max(1, math.ceil(p * #sorted)))]
 end
 
--- The text up to the first stop string, if one is complete.
-local function find_stop(text, stops)
+-- Where the first complete stop string begins, looked for from a byte on: none begins in text that was shown already.
+local function find_stop(text, stops, from)
   local best
   for _, s in ipairs(stops) do
-    local at = s ~= "" and text:find(s, 1, true)
+    local at = s ~= "" and text:find(s, from, true)
     if at and (not best or at < best) then best = at end
   end
   return best
@@ -78,7 +78,7 @@ function Running:token(e)
 end
 
 function Running:show(is_last)
-  local stop = find_stop(self.text, self.stops)
+  local stop = find_stop(self.text, self.stops, self.shown + 1)
   if stop then
     self.text, self.stopped = self.text:sub(1, stop - 1), true
   end
