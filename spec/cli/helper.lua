@@ -31,12 +31,7 @@ function M.write(path, text)
   return path
 end
 
-function M.read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+M.read = require("spec.support.files").slurp
 
 --- The folder of shared fixtures, or nil.
 function M.shared()

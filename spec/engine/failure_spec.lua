@@ -79,12 +79,7 @@ describe("a model file that is not what it should be", function()
   lazy_setup(function() dir = tmpdir.new() end)
   lazy_teardown(function() dir:close() end)
 
-  local function slurp(path)
-    local f = assert(io.open(path, "rb"))
-    local s = f:read("*a")
-    f:close()
-    return s
-  end
+  local slurp = require("spec.support.files").slurp
 
   local gguf = slurp("spec/fixtures/models/gguf-q8_0/model.gguf")
   local cases = {

@@ -3,6 +3,7 @@
 --- (../shared/fixtures/models/llama-smollm2-135m-q4_1): 2e-3 on every stored logit, and all 320 stored greedy steps, teacher-forced.
 local ffi = require("ffi")
 local models = require("spec.support.models")
+local slurp = require("spec.support.files").slurp
 
 local TOLERANCE, NMSE = 2e-3, 1e-10
 
@@ -16,9 +17,7 @@ local function open(words)
 end
 
 local function read(fixture, name, ctype)
-  local f = assert(io.open(fixture.folder .. "/" .. name, "rb"))
-  local text = f:read("*a")
-  f:close()
+  local text = slurp(fixture.folder .. "/" .. name)
   return ffi.cast(ctype, text), text
 end
 

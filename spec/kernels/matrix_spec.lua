@@ -9,14 +9,7 @@ local kernels = core.kernels
 local shared = os.getenv("TPL_SHARED") or "../shared"
 local models = shared .. "/fixtures/models/"
 
-local function slurp(path, from, n)
-  local f = io.open(path, "rb")
-  if not f then return nil end
-  if from then f:seek("set", from) end
-  local text = f:read(n or "*a")
-  f:close()
-  return text
-end
+local read_file = require("spec.support.files").read
 
 --- Every bit of the expansion of a tensor's first rows against the stored floats (zeros by value: references differ in their sign).
 local function check_tensor(folder, cp, entry)
@@ -25,9 +18,9 @@ local function check_tensor(folder, cp, entry)
   local total = 1
   for _, d in ipairs(info.dims) do total = total * d end
   local row_bytes = info.bytes / (total / cols)
-  local bytes = assert(slurp(folder .. "/model.gguf", info.offset, row_bytes * rows))
+  local bytes = assert(read_file(folder .. "/model.gguf", info.offset, row_bytes * rows))
   local got = kernels.dequant(info.dtype, bytes, rows * cols)
-  local want = assert(slurp(folder .. "/" .. entry.file))
+  local want = assert(read_file(folder .. "/" .. entry.file))
   local p = ffi.cast("const float *", want)
   assert.equal(#want, 4 * #got)
   local wrong = 0
@@ -45,7 +38,7 @@ local fixtures = {
 describe("tpl.core.kernels.dequant", function()
   for _, name in ipairs(fixtures) do
     it("expands the tensors of " .. name .. " exactly", function()
-      local text = slurp(models .. name .. "/dequant.json")
+      local text = read_file(models .. name .. "/dequant.json")
       if not text then return pending("no " .. models .. name) end
       local cp = assert(core.checkpoint.open(models .. name .. "/model.gguf"))
       local checked = 0

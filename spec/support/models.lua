@@ -5,13 +5,7 @@ local json = require("tpl.json")
 
 local M = {}
 
-local function slurp(path)
-  local f = io.open(path, "rb")
-  if not f then return nil end
-  local text = f:read("*a")
-  f:close()
-  return text
-end
+local read_file = require("spec.support.files").read
 
 -- -- Fixtures --------------------------------------------------------------------------------------------------------
 
@@ -22,7 +16,7 @@ Fixture.__index = Fixture
 ---@param folder string
 ---@return table? fixture   {folder, name, target, expected}
 function M.fixture(folder)
-  local text = slurp(folder .. "/expected.json")
+  local text = read_file(folder .. "/expected.json")
   if not text then return nil end
   local expected = assert(json.decode(text))
   local target = expected.file and folder .. "/" .. expected.file or folder
@@ -32,7 +26,7 @@ end
 --- Give the reference logits of a prompt: float array, count. The text that holds them is kept by the fixture.
 function Fixture:logits(prompt)
   self.texts = self.texts or {}
-  local text = self.texts[prompt.logits] or assert(slurp(self.folder .. "/" .. prompt.logits))
+  local text = self.texts[prompt.logits] or assert(read_file(self.folder .. "/" .. prompt.logits))
   self.texts[prompt.logits] = text
   local n = prompt.shape[1] * prompt.shape[2]
   assert(#text == 4 * n, prompt.logits .. ": unexpected size")
@@ -200,7 +194,7 @@ function M.tpl(o)
   local p = assert(io.popen(table.concat(words, " ") .. " <" .. input .. " >" .. base .. ".out 2>" .. base .. ".err; echo $?"))
   local code = tonumber(p:read("*a"))
   p:close()
-  local r = { code = code, out = slurp(base .. ".out"), err = slurp(base .. ".err") }
+  local r = { code = code, out = read_file(base .. ".out"), err = read_file(base .. ".err") }
   for _, suffix in ipairs { "", ".in", ".out", ".err" } do os.remove(base .. suffix) end
   return r
 end

@@ -21,12 +21,7 @@ function M.files(folders, patterns)
   return out
 end
 
-function M.read(path)
-  local f = assert(io.open(path, "rb"))
-  local text = f:read("*a")
-  f:close()
-  return text
-end
+M.read = require("spec.support.files").slurp
 
 --- Give the lines of a text.
 function M.lines(text)

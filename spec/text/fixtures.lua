@@ -5,13 +5,7 @@ local json = require("tpl.json")
 local M = {}
 
 --- Content of a file, nil if it is not there.
-function M.read(path)
-  local f = io.open(path, "rb")
-  if not f then return nil end
-  local s = f:read("*a")
-  f:close()
-  return s
-end
+M.read = require("spec.support.files").read
 
 --- Content of a file under the shared fixtures, nil if they are not there.
 function M.shared(path)

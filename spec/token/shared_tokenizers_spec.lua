@@ -23,12 +23,7 @@ local function exists(path)
   return f ~= nil
 end
 
-local function slurp(path)
-  local f = assert(io.open(path, "rb"))
-  local s = f:read("*a")
-  f:close()
-  return s
-end
+local slurp = require("spec.support.files").slurp
 
 local function rows(path)
   local list, pipe = {}, assert(io.popen("gzip -dc '" .. path .. "'"))

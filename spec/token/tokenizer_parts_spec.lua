@@ -3,6 +3,7 @@
 --- worked out by hand from the format, or are those of the documentation that a test names.
 local json = require("tpl.json")
 local tokenizer = require("tpl.tokenizer")
+local slurp = require("spec.support.files").slurp
 local tmpdir = require("spec.support.tmpdir")
 
 -- Characters and nothing to merge, so that ids show what became of a text.
@@ -115,9 +116,7 @@ describe("tpl.tokenizer's parts:", function()
     end
 
     it("Precompiled survives any unit of its trie changed", function()
-      local f = assert(io.open("spec/fixtures/tokenizer/precompiled.json", "rb"))
-      local d = json.decode((f:read("*a")))
-      f:close()
+      local d = json.decode(slurp("spec/fixtures/tokenizer/precompiled.json"))
       local step = d.normalizer.normalizers[1]
       local map, core = step.precompiled_charsmap, require("tpl.core").tokenizer
       for i = 9, #map - 8, 29 do

@@ -8,12 +8,7 @@ local tmpdir = require("spec.support.tmpdir")
 
 local here = "spec/fixtures/tokenizer/"
 
-local function slurp(path)
-  local f = assert(io.open(path, "rb"))
-  local s = f:read("*a")
-  f:close()
-  return s
-end
+local slurp = require("spec.support.files").slurp
 
 local function rows(kind)
   local list = {}
