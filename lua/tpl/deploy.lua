@@ -226,7 +226,7 @@ function M.words(list)
       local k, v = value:match("^([%a_][%w_.]*)=(.*)$")
       if not k then
         err.throw { code = "usage", where = value, message = "malformed argument, key=value is needed",
-          hint = "a prompt goes after --, as in: tpl run FILE -- \"prompt\"" }
+          hint = "a prompt goes after --, as in: tpl run FILE -- \"prompt\"; a file of rows after --in" }
       end
       word = { key = k, value = v, text = value }
     end
