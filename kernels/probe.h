@@ -16,7 +16,7 @@ typedef struct tpl_probe_result {
     double read_gb_s;    /* 1e9 bytes/s, all threads together, the best pass */
     size_t read_bytes;   /* size of the buffer it was read from */
     double f32_gflop_s;  /* fused multiply-adds count two */
-    double bf16_gflop_s; /* dot products of bf16 pairs (vdpbf16ps) */
+    double bf16_gflop_s; /* dot products of bf16 pairs (vdpbf16ps, tdpbf16ps) */
     double i8_gflop_s;   /* dot products of bytes (vpdpbusd, tdpbsud) */
     double barrier_us;
     const char *isa; /* static storage */

@@ -58,7 +58,7 @@ enum { TPL_BF16_BLOCK = 32 /* rows */ };
 typedef struct tpl_lin_kernels {
     const tpl_lin_tile *f32; /* [TPL_N_DTYPES], NULL where there is none */
     const tpl_lin_tile *q8;  /* where NULL, q8 rows are made float and go to f32 */
-    const tpl_lin_wide *wide; /* for every type with a q8 tile, or NULL */
+    const tpl_lin_wide *wide; /* for types in blocks of 32, or NULL */
     const tpl_lin_bf16 *bf16; /* or NULL: bf16 rows are made float and go to f32 */
     void (*silu_mul)(const float *g, const float *u, float *out, int n);
 } tpl_lin_kernels;
@@ -79,10 +79,10 @@ enum { TPL_LIN_AHEAD = 3072 };
 
 #define TPL_INLINE static inline __attribute__((always_inline))
 
-/* X(ENUM, name): the weight types, and of them those with an integer path. */
+/* X(ENUM, name): the weight types in blocks of 32 and of 256, and all of them. */
 #define TPL_LIN_Q8_TYPES(X) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q8_0, q8_0)
-#define TPL_LIN_TYPES(X) \
-    X(F32, f32) X(F16, f16) X(BF16, bf16) TPL_LIN_Q8_TYPES(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+#define TPL_LIN_K_TYPES(X) X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k)
+#define TPL_LIN_TYPES(X) X(F32, f32) X(F16, f16) X(BF16, bf16) TPL_LIN_Q8_TYPES(X) TPL_LIN_K_TYPES(X)
 
 /* The block sizes of dtype.h as constants: inside a tile the type is one, and dtype.c's table is out of the
  * compiler's sight. */

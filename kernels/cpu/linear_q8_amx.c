@@ -42,9 +42,10 @@ static void end(void)
 
 TPL_INLINE void expand_type(tpl_dtype type, const uint8_t *panel, int64_t cols, uint8_t *out)
 {
-    for (int64_t b = 0; b < cols / 32; b++, panel += lin_block_bytes(type), out += TPL_WIDE_BLOCK) {
-        for (int i = 0; i < lin_block_bytes(type); i += 64) __builtin_prefetch(panel + TPL_LIN_AHEAD + i);
-        const block w = load_block(type, panel);
+    for (int64_t b = 0; b < cols / 32; b++, out += TPL_WIDE_BLOCK) {
+        for (int i = 0; i < lin_block_bytes(type); i += 64)
+            __builtin_prefetch(panel + b * lin_block_bytes(type) + TPL_LIN_AHEAD + i);
+        const block w = load_block(type, panel, b);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++) _mm512_store_si512(out + 64 * g, w.w[g]);
         _mm512_store_ps(out + 512, w.d);

@@ -58,9 +58,8 @@ void lin_run_q8_wide(const lin_job *j, const lin_share *s)
 bool lin_goes_q8_wide(const lin_job *j, int64_t rows)
 {
     const tpl_view *in = &j->op->in[0];
-    const tpl_lin_tile *tiles = j->kernels->q8;
-    bool has_tiles = true;
-    for (int i = 0; i < j->op->n_w; i++) has_tiles = has_tiles && tiles[j->op->w[i]->dtype];
-    return j->kernels->wide && has_tiles && rows >= TPL_WIDE_ROWS &&
+    bool all_32 = true;
+    for (int i = 0; i < j->op->n_w; i++) all_32 = all_32 && tpl_dtypes[j->op->w[i]->dtype].n_elem == 32;
+    return j->kernels->wide && all_32 && rows >= TPL_WIDE_ROWS &&
            in->cols / 32 * TPL_WIDE_BLOCK * lin_n_sides(j) <= PANELS_BYTES && in->cols <= 32 * MAX_BLOCKS;
 }

@@ -1,42 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The probe loops for AMX: those of AVX-512, but bytes are multiplied in tiles, 16 x 64 times 64 x 16 per
- * instruction, four independent sums. Any thread; the tile unit is configured and released within a loop.
+ * The probe loops for AMX: those of AVX-512, but bytes and bf16 are multiplied in tiles, 16 x 64 bytes times 16 rows
+ * of 64 bytes per instruction, four independent sums. Any thread; the tile unit is configured and released within a loop.
  */
 #include <immintrin.h>
 
 #include "kernels/cpu/probe.h"
 
-enum { OPS_PER_ROUND = 16 * 16 * 64 * 2 };
+enum { I8_OPS = 16 * 16 * 64 * 2, BF16_OPS = 16 * 16 * 32 * 2 };
 
-static uint64_t i8_loop(int rounds)
+/* All tiles 16 x 64 bytes, the factors zero. */
+static void begin(void)
 {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
     } cfg __attribute__((aligned(64))) = { .palette = 1 };
-    int32_t sums[16 * 16] __attribute__((aligned(64)));
     for (int i = 0; i < 8; i++) cfg.rows[i] = 16, cfg.row_bytes[i] = 64;
     __asm__ volatile("" ::"r"(&cfg) : "memory"); /* GCC 12 would drop the stores above: linear_q8_amx.c */
     _tile_loadconfig(&cfg);
     _tile_zero(4);
     _tile_zero(5);
+}
+
+static uint64_t end(void)
+{
+    int32_t sums[16 * 16] __attribute__((aligned(64)));
+    _tile_stored(0, sums, 64);
+    _tile_release();
+    return (uint64_t)(uint32_t)sums[0];
+}
+
+static uint64_t i8_loop(int rounds)
+{
+    begin();
     for (int r = 0; r < rounds; r += 4) {
         _tile_dpbsud(0, 4, 5);
         _tile_dpbsud(1, 4, 5);
         _tile_dpbsud(2, 4, 5);
         _tile_dpbsud(3, 4, 5);
     }
-    _tile_stored(0, sums, 64);
-    _tile_release();
-    return (uint64_t)(uint32_t)sums[0];
+    return end();
+}
+
+static uint64_t bf16_loop(int rounds)
+{
+    begin();
+    for (int r = 0; r < rounds; r += 4) {
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    return end();
 }
 
 tpl_probe_loops tpl_probe_loops_amx(void)
 {
     tpl_probe_loops loops = tpl_probe_loops_avx512();
-    loops.i8 = i8_loop;
-    loops.i8_ops = OPS_PER_ROUND;
+    loops.i8 = i8_loop, loops.i8_ops = I8_OPS;
+    loops.bf16 = bf16_loop, loops.bf16_ops = BF16_OPS;
     return loops;
 }

@@ -98,6 +98,12 @@ local function limit_at(machine, bytes, reached)
   return math.max(machine.read_gb_s, ok and quick and number(quick.read_gb_s) or 0)
 end
 
+-- What a prompt's products multiply (kernels/cpu/linear.c): with act = auto bf16 on AMX, bytes elsewhere.
+local function prefill_type(act, isa)
+  if act == "auto" then return isa == "amx" and "bf16" or "i8" end
+  return act
+end
+
 --- Give the share of the read bandwidth and of the matrix peak that a speed means; nil where unknown.
 ---@param machine table
 ---@param p table
@@ -113,7 +119,7 @@ function M.shares(machine, p, speed)
   end
   local params = number(p.report.model and p.report.model.params)
   local peaks = machine.matrix_gflop_s or {}
-  local peak = p.deploy and p.deploy.act == "auto" and number(peaks.i8) or number(peaks.f32)
+  local peak = number(peaks[prefill_type(p.deploy and p.deploy.act, machine.isa)]) or number(peaks.f32)
   if params and peak and speed.prefill_tok_s then matrix = 2 * params * speed.prefill_tok_s / 1e9 / peak end
   return bandwidth, matrix
 end
