@@ -170,6 +170,7 @@ typedef struct tpl_op_ctx {
     const tpl_step *step;
     tpl_team *team;
     void *scratch;         /* this thread's own scratch memory, tpl_backend.scratch_bytes, 64-byte aligned */
+    const tpl_step *before; /* the step before, done, where step->continues */
 } tpl_op_ctx;
 
 struct tpl_bound {

@@ -8,6 +8,7 @@
 #ifndef TPL_BASE_STEP_H
 #define TPL_BASE_STEP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,6 +46,7 @@ typedef struct tpl_step_caps {
 
 typedef struct tpl_step {
     uint64_t id;
+    bool continues;                /* some token is the one that the step before chooses: tok[i] = -1 - (output row of that step) */
     uint32_t plan_epoch, program;
     int32_t n_tok, n_seq, n_out;   /* real counts */
     int32_t pad_tok, pad_out;      /* rounded up so that every axis that cuts them divides; rows beyond the real counts are padding */
@@ -60,7 +62,7 @@ typedef struct tpl_step {
     {                                                                   \
         return (type *)((char *)(uintptr_t)s + s->off_##name);          \
     }
-TPL_STEP_FIELD(int32_t, tok)             /* [n_tok] token ids */
+TPL_STEP_FIELD(int32_t, tok)             /* [n_tok] token ids; negative: see `continues` */
 TPL_STEP_FIELD(int32_t, pos)             /* [n_tok] position of each token in its sequence */
 TPL_STEP_FIELD(int32_t, tok_seq)         /* [n_tok] index into seq[]; -1: padding */
 TPL_STEP_FIELD(tpl_step_seq, seqs)       /* [n_seq] */

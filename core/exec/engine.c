@@ -309,12 +309,18 @@ int tpl_engine_in_flight(const tpl_engine *e)
     return (int)(e->steps - e->tail);
 }
 
+int tpl_engine_depth(const tpl_engine *e)
+{
+    return e->desc.n_stages > 1 ? e->desc.n_stages : 2;
+}
+
 tpl_step *tpl_engine_slot(tpl_engine *e)
 {
-    if (tpl_engine_in_flight(e) >= e->desc.n_stages) return NULL;
+    if (tpl_engine_in_flight(e) >= tpl_engine_depth(e)) return NULL;
     tpl_step *s = e->slots[tpl_engine_ring(e, e->steps)];
     s->n_tok = s->n_seq = s->n_out = 0;
     s->n_pages = s->n_pool = s->n_logit_rows = 0;
+    s->continues = false;
     s->status = 0;
     s->bad_op = -1;
     e->taken = true;

@@ -45,6 +45,8 @@ tpl_status tpl_engine_submit(tpl_engine *e, tpl_err *err);
  * call fails the same way. */
 tpl_status tpl_engine_wait(tpl_engine *e, tpl_step **out, tpl_err *err);
 int tpl_engine_in_flight(const tpl_engine *e);
+/* Most steps in flight: one per stage, and with one stage a second, which may continue the first (base/step.h). */
+int tpl_engine_depth(const tpl_engine *e);
 
 /* Called by each rank's leader after each op of steps submitted while a tap is set; all threads of the rank wait
  * meanwhile. After a failure ranks may still call it until the engine is closed. */

@@ -63,14 +63,15 @@ static bool tap_op(tpl_rank *r, int i, const tpl_tap *tap, const tpl_step *step,
     return tpl_team_barrier(r->team, ith);
 }
 
-static bool walk(tpl_rank *r, int ith, const tpl_step *step, const tpl_tap *tap)
+static bool walk(tpl_rank *r, int ith, const tpl_step *step, const tpl_step *before, const tpl_tap *tap)
 {
     if (!ith) atomic_store_explicit(&r->at_tok, step->pad_tok, memory_order_relaxed);
     tpl_op_ctx ctx = { .ith = ith,
                        .nth = r->nth,
                        .step = step,
                        .team = r->team,
-                       .scratch = r->scratch + (size_t)ith * r->scratch_bytes };
+                       .scratch = r->scratch + (size_t)ith * r->scratch_bytes,
+                       .before = before };
     for (int i = 0; i < r->prog->n_ops; i++) {
         if (!ith) {
             atomic_store_explicit(&r->at_op, i, memory_order_relaxed);
@@ -93,8 +94,13 @@ void tpl_rank_main(void *arg)
     for (uint64_t n = 0;; n++) {
         size_t slot = tpl_engine_ring(e, n);
         if (!tpl_wait_u32(&e->head, (uint32_t)(n + 1), e->spin, e->abort) || atomic_load(&e->ending)) return;
+        const tpl_step *step = e->slots[slot], *before = NULL;
+        if (step->continues) { /* the tokens come from the first rank */
+            if (!tpl_wait_u32(&e->ranks[0].done, (uint32_t)n, e->spin, e->abort)) return;
+            before = e->slots[tpl_engine_ring(e, n - 1)];
+        }
         tpl_alloc_watch(true);
-        bool ok = walk(r, t->ith, e->slots[slot], &e->taps[slot]);
+        bool ok = walk(r, t->ith, step, before, &e->taps[slot]);
         tpl_alloc_watch(false);
         if (!ok) return;
         if (!t->ith) {

@@ -20,6 +20,7 @@ typedef struct seq {
     int32_t n_sched;      /* positions sent in steps so far */
     int32_t in_flight;    /* steps it is in */
     bool waits_for_token; /* a step that samples for it is in flight */
+    int32_t row;          /* and this is the output row of the last such step */
     bool canceled, done;
     uint32_t flags, n_bias, n_pages;
     uint32_t *pages; /* NULL: not admitted yet */
@@ -233,16 +234,25 @@ static int32_t min32(int64_t a, int64_t b)
     return (int32_t)(a < b ? a : b);
 }
 
+/* Whether the step may continue the one in flight, which chooses q's token: the token is not its last, and nothing
+ * but the token is needed from there. */
+static bool runs_ahead(const tpl_sched *s, const seq *q)
+{
+    const tpl_sampling *p = &q->sampling;
+    return s->d.n_stages == 1 && q->in_flight == 1 && q->n_ids - q->n_prompt + 1 < q->max_tokens &&
+           p->repetition == 1.0f && p->frequency == 0 && p->presence == 0;
+}
+
 /* How many tokens of q the step may take now: the sampled token, or the next chunk of the prompt. */
 static int32_t wanted(const tpl_sched *s, const seq *q, const tpl_step *step)
 {
     int64_t room = (int64_t)step->cap.tok - step->n_tok, rows = (int64_t)step->cap.out - step->n_out;
-    if (q->done || q->canceled || q->waits_for_token || rows < 1 || room < 1) return 0;
+    if (q->done || q->canceled || rows < 1 || room < 1 || (q->waits_for_token && !runs_ahead(s, q))) return 0;
     if (q->flags & (TPL_REQ_ROWS_ALL | TPL_REQ_ROWS_LAST))
         rows = min32(rows, (int64_t)step->cap.logit_rows - step->n_logit_rows);
     if (rows < 1) return 0;
+    if (q->n_sched >= q->n_prompt) return 1;
     int32_t left = q->n_ids - q->n_sched;
-    if (q->n_sched >= q->n_prompt) return left; /* 1 */
     int32_t n = min32(left, room);
     if (s->d.chunk > 0) n = min32(n, s->d.chunk);
     return q->flags & TPL_REQ_ROWS_ALL ? min32(n, rows) : n;
@@ -277,7 +287,7 @@ static int32_t rows_wanted(const seq *q, int32_t n, bool last, uint32_t *flags)
 static void put_seq(const tpl_sched *s, tpl_step *step, flight *f, seq *q, int32_t n)
 {
     tpl_step_seq *e = &tpl_step_seqs(step)[step->n_seq];
-    bool last = q->n_sched + n == q->n_ids;
+    bool last = q->n_sched + n >= q->n_ids;
     *e = (tpl_step_seq){ .slot = (int32_t)(q->handle & 0x7fffffff),
                          .q0 = step->n_tok,
                          .q_len = n,
@@ -292,7 +302,7 @@ static void put_seq(const tpl_sched *s, tpl_step *step, flight *f, seq *q, int32
     step->n_pages += e->n_pages;
     for (int32_t i = 0; i < n; i++) {
         int32_t t = step->n_tok++;
-        tpl_step_tok(step)[t] = q->ids[q->n_sched + i];
+        tpl_step_tok(step)[t] = q->waits_for_token ? -1 - q->row : q->ids[q->n_sched + i];
         tpl_step_pos(step)[t] = q->n_sched + i;
         tpl_step_tok_seq(step)[t] = step->n_seq;
     }
@@ -304,6 +314,8 @@ static void put_seq(const tpl_sched *s, tpl_step *step, flight *f, seq *q, int32
     tpl_sampling *to = &tpl_step_sampling(step)[step->n_seq];
     *to = q->sampling;
     put_prior(step, q, to);
+    step->continues = step->continues || q->waits_for_token;
+    q->row = e->out0 + e->n_out - 1;
     q->n_sched += n;
     q->in_flight++;
     q->waits_for_token = last;
@@ -382,7 +394,7 @@ static void take_results(tpl_sched *s, const tpl_step *step, flight *f)
         if (e->pos0 < q->n_prompt) s->stats.prompt_tokens += (uint64_t)e->q_len;
         give_rows(s, step, e, q, &row);
         if (!e->prompt_done || q->done) continue;
-        q->waits_for_token = false;
+        q->waits_for_token = q->in_flight > 0; /* another step continues this one */
         if (q->canceled) continue;
         if (q->max_tokens > 0)
             give_token(s, step, e, q);
@@ -397,7 +409,7 @@ tpl_status tpl_sched_pump(tpl_sched *s, tpl_err *err)
     uint64_t ring = (uint64_t)s->d.n_stages + 1;
     tpl_step *step;
     sweep(s);
-    while (s->head - s->tail < (uint64_t)s->d.n_stages && (step = tpl_engine_slot(s->d.engine))) {
+    while ((step = tpl_engine_slot(s->d.engine))) {
         if (!form(s, step, &s->flights[s->head % ring])) break;
         TPL_TRY(tpl_engine_submit(s->d.engine, err));
         s->head++;

@@ -65,7 +65,7 @@ void tpl_sched_free(tpl_sched *s);
 /* Queues a request. Fails MEM with where "kv_full" when it could never fit, ARG when an id is not in the vocabulary.
  */
 tpl_status tpl_sched_add(tpl_sched *s, const tpl_request *req, int64_t *handle, tpl_err *err);
-/* Ends a request within one step; its DONE event still comes. */
+/* Ends a request within the steps in flight; its DONE event still comes. */
 void tpl_sched_cancel(tpl_sched *s, int64_t handle);
 /* Submits what can be submitted, then waits for one step and turns its results into events. Does nothing when idle.
  */

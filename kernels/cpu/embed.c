@@ -20,16 +20,25 @@ static int64_t local_row(const tpl_index *index, int64_t n_rows, int64_t id)
     return -1;
 }
 
+/* Token t of the step: a literal, or what the step before chose (0 where it found no finite logit: that sequence has
+ * ended, and nobody looks at what follows). */
+static int32_t token_at(const tpl_op_ctx *ctx, int64_t t)
+{
+    const int32_t id = tpl_step_tok(ctx->step)[t];
+    if (id >= 0 || !ctx->before) return id;
+    const int32_t chosen = tpl_step_res_tok(ctx->before)[-1 - id];
+    return chosen < 0 ? 0 : chosen;
+}
+
 static void embed_run(const tpl_op_ctx *ctx, const tpl_bound *op)
 {
     const tpl_view *out = &op->out[0];
     const tpl_weight *table = op->w[0];
-    const int32_t *tok = tpl_step_tok(ctx->step);
     const int64_t rows = tpl_view_rows(out, ctx->step), first = op->imm[1].i * rows;
     for (int64_t r = rows * ctx->ith / ctx->nth; r < rows * (ctx->ith + 1) / ctx->nth; r++) {
         float *x = (float *)((char *)out->data + (size_t)r * out->stride);
         const int64_t at =
-            first + r < ctx->step->n_tok ? local_row(op->index, table->rows, tok[first + r]) : -1;
+            first + r < ctx->step->n_tok ? local_row(op->index, table->rows, token_at(ctx, first + r)) : -1;
         if (at < 0)
             memset(x, 0, (size_t)out->cols * sizeof(float));
         else

@@ -566,6 +566,16 @@ static void test_embed(void **unused)
                 assert_true(x[r * 64 + k] ==
                             (r < N && held[r] >= 0 ? (float)p.exact[0][held[r] * 64 + k] : 0));
     }
+    tpl_step *before = tpl_mem_alloc(tpl_step_bytes(&caps)); /* negative tokens are output rows of the step before */
+    tpl_step_init(before, &caps);
+    tpl_step_res_tok(before)[0] = 105;
+    tpl_step_tok(step)[1] = -1;
+    op.run(&(tpl_op_ctx){ .nth = 1, .step = step, .before = before }, &op);
+    for (int k = 0; k < 64; k++) assert_true(x[64 + k] == (float)p.exact[0][5 * 64 + k]);
+    tpl_step_res_tok(before)[0] = -2; /* no finite logit there: any row will do */
+    op.run(&(tpl_op_ctx){ .nth = 1, .step = step, .before = before }, &op);
+    tpl_step_tok(step)[1] = 99;
+    tpl_mem_free(before);
     op.out[0].div = 2, op.imm[1].i = 1; /* the second half of the tokens */
     op.run(&(tpl_op_ctx){ 0, 1, step, NULL, NULL }, &op);
     for (int k = 0; k < 64; k++) assert_true(x[3 * 64 + k] == (float)p.exact[0][12 * 64 + k]);
