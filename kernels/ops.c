@@ -18,3 +18,15 @@ int tpl_op_find(const char *name)
         if (!strcmp(name, tpl_op_infos[i].name)) return i;
     return -1;
 }
+
+int tpl_op_imm(tpl_op_kind kind, const char *name)
+{
+    const char *s = tpl_op_infos[kind].imm;
+    size_t len = strlen(name);
+    for (int i = 0; *s; i++) {
+        if (!strncmp(s, name, len) && s[len] == ':') return i;
+        while (*s && *s != ' ') s++;
+        while (*s == ' ') s++;
+    }
+    return -1;
+}
