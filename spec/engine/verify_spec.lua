@@ -108,12 +108,13 @@ describe("tpl verify", function()
   it("has a row for every kind that gives wrong results", function() -- the list is the one that an unknown kind is answered with
     local seen = { stall = true, bias_on_all_ranks = true, wrong_piece = true }
     for _, fault in ipairs(faults) do seen[fault[1]:match("^[%l_]+")] = true end
-    local r = verify(OWN, "explode", { "tp=2" })
+    local r, help = verify(OWN, "explode", { "tp=2" }), models.tpl { args = { "help", "verify" } }
     assert.equal(2, r.code)
     local n = 0
     for kind in r.err:match("is not one of ([%l_ ]+)"):gmatch("%S+") do
       n = n + 1
       assert.is_true(seen[kind], kind)
+      assert.matches("%f[%l_]" .. kind .. "%f[^%l_]", help.out)
     end
     assert.is_true(n >= 13)
   end)

@@ -77,7 +77,12 @@ Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it doe
     name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",
     summary = "run the layout against one rank and name the first op that differs",
     usage = "tpl verify FILE|MODEL [key=value ...] [--json]",
-    about = "Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named.\n" .. WORDS,
+    about = [[
+Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named. TPL_FAULT=kind:rank:op:step plants a
+fault that it must find (trailing fields may be left out, * is any; op as in plan --text). Kinds: swap_shard shift_partition
+drop_all_reduce double_all_reduce wrong_gather_order wrong_piece bias_on_all_ranks wrong_head_map unpermuted_rope stale_position
+mask_off_by_one stale_page shift_vocab skip_op; and stall, which the watchdog ends.
+]] .. WORDS,
     examples = { "tpl verify examples/hello.lua tp=3", "tpl verify smollm2 tp=2 layout=megatron_sp --json" },
     options = with_engine(JSON),
   },
