@@ -126,17 +126,22 @@ local function blame_product(plan, v, inputs, row)
   return guilty
 end
 
--- A rank holds the looked-up row or zeros; the one that holds something else is to blame.
-local function blame_lookup(v, ref, row)
+-- A rank holds the row that is looked up, or zeros; the one whose rows are farthest from both is to blame.
+local function blame_lookup(v, ref)
+  local worst, guilty = 0, nil
   for _, p in ipairs(v.pieces) do
-    local is_zero, is_equal = true, true
-    for c = 0, v.cols - 1 do
-      local y = p.data[row * p.cols + c]
-      is_zero = is_zero and y == 0
-      is_equal = is_equal and y == ref[row * v.cols + c]
+    local zero, equal = {}, {} -- squared distances, by row
+    tap.each(v, p, function(i, g)
+      local row, y = math.floor(g / v.cols), p.data[i]
+      zero[row], equal[row] = (zero[row] or 0) + y * y, (equal[row] or 0) + (y - ref[g]) ^ 2
+    end)
+    for row, d in pairs(zero) do
+      d = math.min(d, equal[row])
+      if not finite(d) then d = math.huge end
+      if d > worst then worst, guilty = d, p.rank end
     end
-    if not is_zero and not is_equal then return p.rank end
   end
+  return guilty
 end
 
 -- The rank whose part of an elementwise op is farthest from what its own operands give: want(piece number, local and global index).
@@ -174,7 +179,7 @@ end
 local function blame_partial(plan, v, ref, inputs, reference, row)
   local kind = v.low_op.kind
   if kind == "linear" then return blame_product(plan, v, inputs, row) end
-  if kind == "embed" then return blame_lookup(v, ref, row) end
+  if kind == "embed" or kind == "rows" then return blame_lookup(v, ref) end
   if kind == "bias" then return blame_bias(plan, v, ref, inputs, reference) end
   if kind == "add" then return blame_add(v, inputs) end
 end
