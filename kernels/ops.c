@@ -29,5 +29,15 @@ int tpl_act_find(const char *name)
 {
     for (int i = 0; i < TPL_N_ACTS; i++)
         if (!strcmp(name, tpl_act_names[i])) return i;
+
+int tpl_op_imm(tpl_op_kind kind, const char *name)
+{
+    const char *s = tpl_op_infos[kind].imm;
+    size_t len = strlen(name);
+    for (int i = 0; *s; i++) {
+        if (!strncmp(s, name, len) && s[len] == ':') return i;
+        while (*s && *s != ' ') s++;
+        while (*s == ' ') s++;
+    }
     return -1;
 }

@@ -85,6 +85,7 @@ typedef struct tpl_op_info {
 
 extern const tpl_op_info tpl_op_infos[TPL_N_OPS];
 int tpl_op_find(const char *name); /* or -1 */
+int tpl_op_imm(tpl_op_kind kind, const char *name); /* place of a named immediate in the op's list, or -1 */
 
 /* Instruction sets a CPU backend may use, ordered; portable is always there. */
 typedef enum tpl_isa { TPL_ISA_PORTABLE, TPL_ISA_AVX2, TPL_ISA_AVX512, TPL_ISA_AMX, TPL_ISA_NEON, TPL_N_ISAS } tpl_isa;

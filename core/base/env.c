@@ -32,14 +32,15 @@ int tpl_env_find(const char *name)
 
 /* -- Faults ---------------------------------------------------------------------------------------------- */
 
-static const char *const kinds[TPL_N_FAULTS] = {
-    [TPL_FAULT_NONE] = "none",
-    [TPL_FAULT_STALL] = "stall",
-    [TPL_FAULT_SWAP_SHARD] = "swap_shard",
-    [TPL_FAULT_DROP_ALL_REDUCE] = "drop_all_reduce",
-    [TPL_FAULT_WRONG_HEAD_MAP] = "wrong_head_map",
-    [TPL_FAULT_STALE_POSITION] = "stale_position",
+static const char *const kinds[TPL_N_FAULTS] = { [TPL_FAULT_NONE] = "none",
+#define X(id, name) [TPL_FAULT_##id] = name,
+                                                 TPL_FAULTS(X)
+#undef X
 };
+
+#define X(id, name) " " name
+static const char all_kinds[] = "one of" TPL_FAULTS(X);
+#undef X
 
 const char *tpl_fault_name(tpl_fault_kind kind)
 {
@@ -92,9 +93,7 @@ tpl_status tpl_fault_parse(tpl_fault *out, const char *text, tpl_err *err)
     tpl_fault f = *out;
     text = field(text, part, sizeof part, &fits);
     int kind = fits ? find_kind(part) : -1;
-    if (kind < 0)
-        return bad_field(err, "kind", part,
-                         "stall, swap_shard, drop_all_reduce, wrong_head_map or stale_position");
+    if (kind < 0) return bad_field(err, "kind", part, all_kinds);
     f.kind = (tpl_fault_kind)kind;
     if (text) {
         text = field(text, part, sizeof part, &fits);
@@ -108,8 +107,7 @@ tpl_status tpl_fault_parse(tpl_fault *out, const char *text, tpl_err *err)
     }
     if (text) {
         text = field(text, part, sizeof part, &fits);
-        if (!whole_number(part, INT64_MAX, &f.step))
-            return bad_field(err, "step", part, "a step from 0 or *");
+        if (!whole_number(part, INT64_MAX, &f.step)) return bad_field(err, "step", part, "a step from 0 or *");
     }
     if (text) return bad_field(err, "text", text, "expected after the fourth field (kind:rank:op:step)");
     *out = f;

@@ -46,9 +46,30 @@ int tpl_env_find(const char *name); /* or -1 */
 /* -- Faults ------------------------------------------------------------------------------------------
  * TPL_FAULT=kind:rank:op:step, interface.md section 5. rank counts from 0; op is its name in `plan --text`
  * (blk.3.o_proj); '*' and a missing trailing field mean any. */
+/* X(ENUM, name): what goes wrong on the ranks that are hit. stall never ends; the others give wrong results, and verify names the op. */
+#define TPL_FAULTS(X)                                                                                            \
+    X(STALL, "stall")                           /* an op does not begin until the abort */                       \
+    X(SWAP_SHARD, "swap_shard")                 /* a weight's shard is the next rank's */                        \
+    X(SHIFT_PARTITION, "shift_partition")       /* a weight's cut begins one unit late */                        \
+    X(DROP_ALL_REDUCE, "drop_all_reduce")       /* an all_reduce leaves the rank's own part */                   \
+    X(DOUBLE_ALL_REDUCE, "double_all_reduce")   /* an all_reduce is done twice: n times the sum */               \
+    X(WRONG_GATHER_ORDER, "wrong_gather_order") /* pieces lie one member further than they should */             \
+    X(WRONG_PIECE, "wrong_piece")               /* a slice takes the next rank's tokens or columns */            \
+    X(BIAS_ON_ALL_RANKS, "bias_on_all_ranks")   /* the bias of a partial sum is added here too */                \
+    X(WRONG_HEAD_MAP, "wrong_head_map")         /* query heads get their neighbour's result */                   \
+    X(UNPERMUTED_ROPE, "unpermuted_rope")       /* rope turns the pairs of the other convention */               \
+    X(STALE_POSITION, "stale_position")         /* rope turns by positions that are one behind */                \
+    X(MASK_OFF_BY_ONE, "mask_off_by_one")       /* queries do not see their own key */                           \
+    X(STALE_PAGE, "stale_page")                 /* attend reads the last page but one in place of the last */    \
+    X(SHIFT_VOCAB, "shift_vocab")               /* the embedding looks up the next id's row */                   \
+    X(SKIP_OP, "skip_op")                       /* a kernel does not run: its result is what memory held */
+
 typedef enum tpl_fault_kind {
-    TPL_FAULT_NONE, TPL_FAULT_STALL, TPL_FAULT_SWAP_SHARD, TPL_FAULT_DROP_ALL_REDUCE,
-    TPL_FAULT_WRONG_HEAD_MAP, TPL_FAULT_STALE_POSITION, TPL_N_FAULTS
+    TPL_FAULT_NONE,
+#define X(id, name) TPL_FAULT_##id,
+    TPL_FAULTS(X)
+#undef X
+    TPL_N_FAULTS
 } tpl_fault_kind;
 
 typedef struct tpl_fault {

@@ -188,7 +188,7 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
         tpl_rank *r = &e->ranks[k];
         r->job.prog = r->prog, r->job.cp = e->desc.checkpoint, r->job.local = r->local, r->job.weights = r->weights,
         r->job.stop = &stop;
-        r->job.fault = e->desc.fault.kind == TPL_FAULT_SWAP_SHARD ? &e->desc.fault : NULL;
+        r->job.fault = e->desc.fault.kind != TPL_FAULT_NONE ? &e->desc.fault : NULL;
     }
     int n = 0;
     for (; !st && n < e->n_threads; n++) {

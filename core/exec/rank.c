@@ -127,19 +127,6 @@ static tpl_view view_of(const tpl_rank *r, int id)
                        .stride = tpl_row_bytes(v->act, cols) };
 }
 
-/* Position of a named immediate in the op's list, or -1. */
-static int imm_at(tpl_op_kind kind, const char *name)
-{
-    const char *s = tpl_op_infos[kind].imm;
-    size_t len = strlen(name);
-    for (int i = 0; *s; i++) {
-        if (!strncmp(s, name, len) && s[len] == ':') return i;
-        while (*s && *s != ' ') s++;
-        while (*s == ' ') s++;
-    }
-    return -1;
-}
-
 static tpl_status resolve_imms(tpl_rank *r, const tpl_prog_op *d, tpl_bound *op, tpl_err *err)
 {
     const char *s = tpl_op_infos[d->kind].imm;
@@ -152,15 +139,15 @@ static tpl_status resolve_imms(tpl_rank *r, const tpl_prog_op *d, tpl_bound *op,
         else
             op->imm[i].i = tpl_num_get(r->prog, d->imm[i], r->local);
     }
-    int at = imm_at(d->kind, "index");
+    int at = tpl_op_imm(d->kind, "index");
     if (at >= 0 && op->imm[at].i >= 0) {
         if (op->imm[at].i >= r->prog->n_indices)
             return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name, "index list %" PRId64 " is not defined", op->imm[at].i);
         op->index = &r->prog->indices[op->imm[at].i];
     }
-    at = imm_at(d->kind, "freqs");
+    at = tpl_op_imm(d->kind, "freqs");
     if (at >= 0) {
-        int64_t t = op->imm[at].i, rot = op->imm[imm_at(d->kind, "rot")].i;
+        int64_t t = op->imm[at].i, rot = op->imm[tpl_op_imm(d->kind, "rot")].i;
         if (t < 0 || t >= r->prog->n_tables || r->prog->tables[t].n * 2 < rot)
             return tpl_fail(err, TPL_ERR_FORMAT, 0, d->name,
                             "table %" PRId64 " does not hold the frequencies of %" PRId64 " dims", t, rot);
@@ -243,10 +230,13 @@ static tpl_status bind_op(tpl_rank *r, int i, tpl_err *err)
     for (int j = 0; j < d->n_w; j++) op->w[j] = &r->weights[d->w[j]];
     if (d->state >= 0) op->kv = &r->kvs[d->state];
     TPL_TRY(resolve_imms(r, d, op, err));
+    tpl_fault_bind(r, i, op);
     uint32_t flags = tpl_op_infos[d->kind].flags;
     if (flags & TPL_OP_COLL) return bind_coll(r, i, err);
     if (flags & TPL_OP_XFER) return TPL_OK;
-    return r->engine->backend->bind(r->engine->desc.isa, op, err);
+    TPL_TRY(r->engine->backend->bind(r->engine->desc.isa, op, err));
+    tpl_fault_bound(r, i, op);
+    return TPL_OK;
 }
 
 tpl_status tpl_rank_bind(tpl_rank *r, tpl_err *err)

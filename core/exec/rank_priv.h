@@ -33,7 +33,7 @@ typedef struct tpl_rank {
     const tpl_index ***lists; /* [n_ops]: members' index lists of collectives */
     uint8_t *faults;          /* [n_ops] tpl_fault_kind planted here */
     int n_planted;            /* ops and weights with a fault */
-    tpl_step *stale;          /* room for a step with changed positions (stale_position) */
+    tpl_step *stale;          /* room for a changed step */
     tpl_load_job job;
     /* the black box, written by the leader, read by the watchdog */
     _Alignas(64) _Atomic int32_t at_op; /* index, or TPL_RANK_IDLE */
@@ -57,9 +57,12 @@ void tpl_rank_main(void *arg);
 
 /* -- Planted faults (fault.c) ---- */
 tpl_status tpl_rank_plant(tpl_rank *r, tpl_err *err);
-/* Acts before an op: waits for the abort (stall), or swaps in a step with stale positions. */
+/* Acts when an op is bound: other immediates before the kernel sees them, and after that another kernel. */
+void tpl_fault_bind(const tpl_rank *r, int i, tpl_bound *op);
+void tpl_fault_bound(const tpl_rank *r, int i, tpl_bound *op);
+/* Acts before an op: waits for the abort (stall), or swaps in a step with other positions, pages or tokens. */
 const tpl_step *tpl_fault_before(tpl_rank *r, int op, int ith, const tpl_step *step);
-/* Acts after an op: undoes a reduction, or turns the heads. False when aborted. */
+/* Acts after an op: spoils a reduction or a gather, or turns the heads. False when aborted. */
 bool tpl_fault_after(tpl_rank *r, int op, int ith, const tpl_step *step);
 
 #endif

@@ -75,9 +75,42 @@ static void swapped(const tpl_index *own, const tpl_index *other, tpl_range *roo
         }
 }
 
-bool tpl_weights_is_swapped(const tpl_program *p, int local, const tpl_prog_weight *d, const tpl_fault *fault)
+/* A planted fault: a cut list with every range one unit further on, or one back where it would leave the dim. */
+static void shifted(const tpl_index *own, int64_t size, int64_t unit, tpl_range *room, tpl_index *out)
 {
+    *out = *own;
+    if (own->total == size || own->n > MAX_SWAPPED) return;
+    *out = (tpl_index){ .n = own->n, .total = own->total, .ranges = room };
+    for (int i = 0; i < own->n; i++) {
+        room[i] = own->ranges[i];
+        if (room[i].first + room[i].count + unit <= size)
+            room[i].first += unit;
+        else if (room[i].first >= unit)
+            room[i].first -= unit;
+    }
+}
+
+bool tpl_weights_is_misplaced(const tpl_program *p, int local, const tpl_prog_weight *d, const tpl_fault *fault)
+{
+    bool is_cut = list(p, d->row_index, local)->total < d->rows || list(p, d->col_index, local)->total < d->cols;
+    if (tpl_fault_hits(fault, TPL_FAULT_SHIFT_PARTITION, p->first_rank + local, d->name, -1)) return is_cut;
     return p->n_ranks > 1 && tpl_fault_hits(fault, TPL_FAULT_SWAP_SHARD, p->first_rank + local, d->name, -1);
+}
+
+/* Replaces the lists of a shard by those that the fault gives it. */
+static void misplace(const tpl_load_job *job, const tpl_prog_weight *d, tpl_range room[2][MAX_SWAPPED],
+                     tpl_index *rows, tpl_index *cols)
+{
+    const tpl_program *p = job->prog;
+    tpl_index own_rows = *rows, own_cols = *cols;
+    if (job->fault->kind == TPL_FAULT_SHIFT_PARTITION) {
+        shifted(&own_rows, d->rows, 1, room[0], rows);
+        shifted(&own_cols, d->cols, tpl_dtypes[d->dtype].n_elem, room[1], cols);
+    } else {
+        int other = (job->local + 1) % p->n_ranks;
+        swapped(&own_rows, list(p, d->row_index, other), room[0], rows);
+        swapped(&own_cols, list(p, d->col_index, other), room[1], cols);
+    }
 }
 
 typedef struct shard {
@@ -113,12 +146,8 @@ static tpl_status open_shard(const tpl_load_job *job, const tpl_prog_weight *d, 
     s->desc = d;
     s->rows = *list(p, d->row_index, job->local);
     s->cols = *list(p, d->col_index, job->local);
-    if (job->fault && tpl_weights_is_swapped(p, job->local, d, job->fault)) {
-        int other = (job->local + 1) % p->n_ranks;
-        tpl_index rows = s->rows, cols = s->cols;
-        swapped(&rows, list(p, d->row_index, other), room[0], &s->rows);
-        swapped(&cols, list(p, d->col_index, other), room[1], &s->cols);
-    }
+    if (job->fault && tpl_weights_is_misplaced(p, job->local, d, job->fault))
+        misplace(job, d, room, &s->rows, &s->cols);
     TPL_TRY(find_tensor(job, d, s, err));
     uint32_t block = tpl_dtypes[d->dtype].n_elem;
     for (int i = 0; i < s->cols.n; i++)

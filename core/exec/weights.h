@@ -29,8 +29,8 @@ typedef struct tpl_load_job {
 tpl_status tpl_weights_measure(const tpl_program *p, int local, tpl_weight *weights, size_t *total, tpl_err *err);
 /* Points every weight into mem, a block of the measured size. */
 void tpl_weights_place(const tpl_program *p, tpl_weight *weights, void *mem);
-/* Whether a planted swap_shard gives this rank another's rows or columns of the weight. */
-bool tpl_weights_is_swapped(const tpl_program *p, int local, const tpl_prog_weight *d, const tpl_fault *fault);
+/* Whether a planted swap_shard or shift_partition gives this rank other rows or columns of the weight than its own. */
+bool tpl_weights_is_misplaced(const tpl_program *p, int local, const tpl_prog_weight *d, const tpl_fault *fault);
 /* Loads weights until none is left or *stop is set. Called by any number of threads on one job. */
 tpl_status tpl_weights_load(tpl_load_job *job, tpl_err *err);
 

@@ -50,7 +50,7 @@ end
 
 local function reference_deploy(deploy)
   local d = setmetatable(util.copy(deploy), getmetatable(deploy))
-  d.mesh, d.pp, d.stages, d.shares, d.layout = nil, 1, nil, nil, "megatron"
+  d.mesh, d.pp, d.stages, d.shares, d.layout = nil, 1, nil, nil, {} -- nothing is cut, so every model has it
   return d
 end
 
@@ -71,17 +71,24 @@ end
 
 local function finite(x) return x == x and math.abs(x) < math.huge end
 
--- Compares elements given by each(f(value, global index)); gives nmse, largest difference and where it is.
-local function compare(ref, each)
-  local sum, norm, most, at = 0, 0, 0, 0
+-- Compares elements given by each(f(value, global index)); gives nmse, largest difference and where it is. A part that happens to be small
+-- (one logit near zero) is measured against the power that as many elements of the whole have, or rounding would look like a difference.
+local function compare(ref, power, each)
+  local sum, norm, most, at, n = 0, 0, 0, 0, 0
   each(function(x, g)
     local d = x - ref[g]
     if not finite(d) then d = math.huge end
-    sum, norm = sum + d * d, norm + ref[g] * ref[g]
+    sum, norm, n = sum + d * d, norm + ref[g] * ref[g], n + 1
     if math.abs(d) > most then most, at = math.abs(d), g end
   end)
-  local nmse = sum == 0 and 0 or sum / math.max(norm, 1e-300)
+  local nmse = sum == 0 and 0 or sum / math.max(norm, n * power, 1e-300)
   return nmse, most, at
+end
+
+local function mean_power(whole, n)
+  local sum = 0
+  for i = 0, n - 1 do sum = sum + whole[i] * whole[i] end
+  return n > 0 and finite(sum) and sum / n or 0
 end
 
 local function is_partial(v)
@@ -113,46 +120,87 @@ local function blame_product(plan, v, inputs, row)
     local xp = x.pieces[i]
     local d = core.engine.product_error(plan.checkpoint, w.tensor, w.row_index[r], w.col_index[r],
       xp.data + row * xp.cols, p.data + row * p.cols)
+    if d and not finite(d) then d = math.huge end
     if d and d > worst then worst, guilty = d, p.rank end
   end
   return guilty
 end
 
--- A rank holds the looked-up row or zeros; the one that holds something else is to blame.
-local function blame_lookup(v, ref, row)
+-- A rank holds the row that is looked up, or zeros; the one whose rows are farthest from both is to blame.
+local function blame_lookup(v, ref)
+  local worst, guilty = 0, nil
   for _, p in ipairs(v.pieces) do
-    local is_zero, is_equal = true, true
-    for c = 0, v.cols - 1 do
-      local y = p.data[row * p.cols + c]
-      is_zero = is_zero and y == 0
-      is_equal = is_equal and y == ref[row * v.cols + c]
+    local zero, equal = {}, {} -- squared distances, by row
+    tap.each(v, p, function(i, g)
+      local row, y = math.floor(g / v.cols), p.data[i]
+      zero[row], equal[row] = (zero[row] or 0) + y * y, (equal[row] or 0) + (y - ref[g]) ^ 2
+    end)
+    for row, d in pairs(zero) do
+      d = math.min(d, equal[row])
+      if not finite(d) then d = math.huge end
+      if d > worst then worst, guilty = d, p.rank end
     end
-    if not is_zero and not is_equal then return p.rank end
   end
+  return guilty
 end
 
-local function blame_partial(plan, v, ref, inputs, row)
-  if v.low_op.kind == "linear" then return blame_product(plan, v, inputs, row) end
-  if v.low_op.kind == "embed" then return blame_lookup(v, ref, row) end
+-- The rank whose part of an elementwise op is farthest from what its own operands give: want(piece number, local and global index).
+local function blame_elements(v, want)
+  local worst, guilty = 0, nil
+  for i, p in ipairs(v.pieces) do
+    tap.each(v, p, function(at, g)
+      local d = math.abs(p.data[at] - want(i, at, g))
+      if not finite(d) then d = math.huge end
+      if d > worst then worst, guilty = d, p.rank end
+    end)
+  end
+  return guilty
 end
 
-local function diff_of(plan, v, found, ref, inputs)
-  local rank = found.rank or blame_partial(plan, v, ref, inputs, math.floor(found.at / v.cols))
+-- The bias of a partial sum belongs on one rank; what it is follows from the values of one rank before and after.
+local function blame_bias(plan, v, ref, inputs, reference)
+  local low = v.low_op.ins[1]
+  local x, before = inputs[v.step_no .. "/" .. low.name], reference[v.step_no .. "/" .. (low.base or low.name)]
+  if not x or not before then return nil end
+  before.whole = before.whole or tap.whole(before)
+  local first, on = plan.stages[v.stage + 1].first_rank, v.low_op.imm[1].i
+  return blame_elements(v, function(i, at, g)
+    local here = type(on) == "table" and on[v.pieces[i].rank - first + 1] or on
+    return x.pieces[i].data[at] + (here == 1 and ref[g] - before.whole[g] or 0)
+  end)
+end
+
+local function blame_add(v, inputs)
+  local a, b = inputs[v.step_no .. "/" .. v.low_op.ins[1].name], inputs[v.step_no .. "/" .. v.low_op.ins[2].name]
+  if not a or not b then return nil end
+  return blame_elements(v, function(i, at) return a.pieces[i].data[at] + b.pieces[i].data[at] end)
+end
+
+local function blame_partial(plan, v, ref, inputs, reference, row)
+  local kind = v.low_op.kind
+  if kind == "linear" then return blame_product(plan, v, inputs, row) end
+  if kind == "embed" or kind == "rows" then return blame_lookup(v, ref) end
+  if kind == "bias" then return blame_bias(plan, v, ref, inputs, reference) end
+  if kind == "add" then return blame_add(v, inputs) end
+end
+
+local function diff_of(plan, v, found, ref, inputs, reference)
+  local rank = found.rank or blame_partial(plan, v, ref, inputs, reference, math.floor(found.at / v.cols))
   return { op = v.name, layer = v.layer, mark = v.mark, rank = rank or json.null, axis = v.axis or json.null,
     nmse = finite(found.nmse) and found.nmse or json.null,
     max_abs = finite(found.most) and found.most or json.null, index = coordinates(v, found.at) }
 end
 
 -- Compares one value on every rank; partial sums only as a whole.
-local function check_value(v, ref)
+local function check_value(v, ref, power)
   if is_partial(v) then
     local whole = tap.whole(v)
-    local nmse, most, at = compare(ref, function(f) for g = 0, v.rows * v.cols - 1 do f(whole[g], g) end end)
+    local nmse, most, at = compare(ref, power, function(f) for g = 0, v.rows * v.cols - 1 do f(whole[g], g) end end)
     return { nmse = nmse, most = most, at = at }
   end
   local worst = { nmse = 0, most = 0, at = 0 }
   for _, p in ipairs(v.pieces) do
-    local nmse, most, at = compare(ref, function(f) tap.each(v, p, function(i, g) f(p.data[i], g) end) end)
+    local nmse, most, at = compare(ref, power, function(f) tap.each(v, p, function(i, g) f(p.data[i], g) end) end)
     if nmse > worst.nmse then worst = { nmse = nmse, most = most, at = at, rank = p.rank } end
   end
   return worst
@@ -171,10 +219,11 @@ local function check_run(plan, values, reference, tolerance)
     local r = reference[v.step_no .. "/" .. v.base]
     if r and r.rows == v.rows and r.cols == v.cols then
       r.whole = r.whole or tap.whole(r)
-      local found = check_value(v, r.whole)
+      r.power = r.power or mean_power(r.whole, r.rows * r.cols)
+      local found = check_value(v, r.whole, r.power)
       out.compared, out.max_nmse = out.compared + 1, math.max(out.max_nmse, found.nmse)
       out.by_name[v.name] = math.max(out.by_name[v.name] or 0, found.nmse)
-      if found.nmse > tolerance and not out.first then out.first = diff_of(plan, v, found, r.whole, inputs) end
+      if found.nmse > tolerance and not out.first then out.first = diff_of(plan, v, found, r.whole, inputs, reference) end
     end
   end
   return out
@@ -210,11 +259,11 @@ local function verify(deploy, options)
   local plan, plain = plan_of(deploy, options.no_fuse), plan_of(deploy, "all")
   local one = plan_of(reference_deploy(deploy), "all")
   local ids, tolerance = tokens(seed, plan.config.vocab), tolerances[deploy.act] or tolerances.auto
-  local ref_values, ref_engine = run(one, ids, { fault = "", chunk = CHUNK })
+  local ref_values, ref_engine = run(one, ids, { fault = "", chunk = CHUNK, stall_s = options.stall_s })
   local reference = by_step_and_name(ref_values)
   local n_warnings = #plan.warnings
   local function check(p)
-    local values, e = run(p, ids, { chunk = CHUNK, fault = options.fault })
+    local values, e = run(p, ids, { chunk = CHUNK, fault = options.fault, stall_s = options.stall_s })
     by_step_and_name(values)
     local result = check_run(p, values, reference, tolerance)
     e:close()
@@ -236,7 +285,7 @@ end
 --- Verify a deployment; act is f32 unless the caller chose another. A run that fails is an error, a run that
 --- differs is a result.
 ---@param deploy tpl.Deploy
----@param options {seed: integer?, no_fuse: any, fault: string?}?
+---@param options {seed: integer?, no_fuse: any, fault: string?, stall_s: number?}?
 ---@return table? result  fields of `tpl verify`
 ---@return tpl.Err?
 function M.verify(deploy, options)

@@ -226,6 +226,8 @@ static void faults_parse(void **state)
         { "drop_all_reduce:0:*:17", { TPL_FAULT_DROP_ALL_REDUCE, 0, 17, "" } },
         { "wrong_head_map:1:a:*", { TPL_FAULT_WRONG_HEAD_MAP, 1, -1, "a" } },
         { "stale_position:*:*:*", { TPL_FAULT_STALE_POSITION, -1, -1, "" } },
+        { "bias_on_all_ranks:3", { TPL_FAULT_BIAS_ON_ALL_RANKS, 3, -1, "" } },
+        { "skip_op:0:embed_tokens:2", { TPL_FAULT_SKIP_OP, 0, 2, "embed_tokens" } },
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         tpl_fault f;

@@ -77,7 +77,12 @@ Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it doe
     name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",
     summary = "run the layout against one rank and name the first op that differs",
     usage = "tpl verify FILE|MODEL [key=value ...] [--json]",
-    about = "Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named.\n" .. WORDS,
+    about = [[
+Runs act=f32 unless told otherwise. Exit 5 when something differs: the op, rank and axis are named. TPL_FAULT=kind:rank:op:step plants a
+fault that it must find (trailing fields may be left out, * is any; op as in plan --text). Kinds: swap_shard shift_partition
+drop_all_reduce double_all_reduce wrong_gather_order wrong_piece bias_on_all_ranks wrong_head_map unpermuted_rope stale_position
+mask_off_by_one stale_page shift_vocab skip_op; and stall, which the watchdog ends.
+]] .. WORDS,
     examples = { "tpl verify examples/hello.lua tp=3", "tpl verify smollm2 tp=2 layout=megatron_sp --json" },
     options = with_engine(JSON),
   },
@@ -198,6 +203,23 @@ With a FILE or MODEL: prefill and decode speed, memory, allocations and syncs.
       { name = "--runs", value = "N", number = { 1, 1000 }, default = 3, help = "runs; the median counts (3)" }),
   },
   {
+    name = "fuzz-layouts", module = "tpl.cli.fuzz_layouts", group = "Other",
+    summary = "try random layouts of random small models against one rank",
+    usage = "tpl fuzz-layouts [--draws N] [--seed S] [--first N] [--json]",
+    about = [[
+Draws a model, a mesh and a layout; each layout that the planner accepts must give what one rank gives, in every op on every rank. Prints
+which rules and reshards the accepted ones used. Exit 5 when one differs: it is printed, with the smallest that still fails. A draw
+depends on its seed and number only. No weights are read and no engine runs; `tpl verify` checks one layout on a real model.
+]],
+    examples = { "tpl fuzz-layouts", "tpl fuzz-layouts --seed 7 --draws 20000 --json", "tpl fuzz-layouts --seed 1 --first 1271 --draws 1" },
+    options = {
+      JSON,
+      { name = "--draws", value = "N", number = { 1, 2 ^ 30 }, default = 3000, help = "how many (3000)" },
+      { name = "--seed", value = "S", number = { 0, 2 ^ 53 }, help = "another sequence of draws (1; also TPL_SEED)" },
+      { name = "--first", value = "N", number = { 1, 2 ^ 30 }, default = 1, help = "number of the first draw (1)" },
+    },
+  },
+  {
     name = "lua", module = "tpl.cli.lua", raw = true, group = "Other",
     summary = "run a Lua file with the library at hand",
     usage = "tpl lua FILE [argument ...]",
@@ -229,7 +251,7 @@ With a FILE or MODEL: prefill and decode speed, memory, allocations and syncs.
 
 --- Commands that a later version brings: they exit 2 with `not in this version`.
 M.later = {
-  "topo", "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "fuzz-layouts", "experts",
+  "topo", "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
   "complete", "completion",
 }
 

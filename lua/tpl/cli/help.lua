@@ -24,7 +24,7 @@ local function overview(ctx)
   for _, group in ipairs(groups) do
     ctx.out:text("\n%s\n", group)
     for _, command in ipairs(commands.list) do
-      if command.group == group then ctx.out:text("  %-11s %s\n", command.name, command.summary) end
+      if command.group == group then ctx.out:text("  %-12s %s\n", command.name, command.summary) end
     end
   end
   ctx.out:text("%s", FOOT)

@@ -219,7 +219,9 @@ function lower.rows(self, op)
     { imm = { { i = #axes > 0 and 1 or 0 }, self:part(x) } })
 end
 
+-- The stage's first rank samples every output row.
 function lower.sample(self, op)
+  if #marks.axes_of(self.mesh, op.ins[1].pl, "out") > 0 then self:refuse(op, "output rows that are cut") end
   self:emit(op, "sample", {}, self:operands(op), { root = true })
 end
 
