@@ -4,7 +4,7 @@ import itertools
 import os
 import time
 
-os.environ.update(VLLM_CPU_KVCACHE_SPACE="2", VLLM_LOGGING_LEVEL=os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"), VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1",
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="2", VLLM_LOGGING_LEVEL="WARNING", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1",
                   VLLM_NO_USAGE_STATS="1")
 import torch
 import vllm
