@@ -23,7 +23,8 @@ def run(o, title, name, bar):
     done = pairs.interleave((two, one), o.pairs, lambda side, i: side.speed(16, NEW, 3, i))
     row = pairs.judge(title, bar, done, lambda got: got[0]["decode"] / got[1]["decode"] / bound)
     row["bound"], row["isa"] = bound, two.isa
-    row["tp2_tok_s"], row["tp1_tok_s"] = (pairs.middle(done, lambda p: p["got"][s]["decode"]) for s in (0, 1))
+    row["tp2_tok_s"] = pairs.middle(done, lambda p: p["got"][0]["decode"])
+    row["tp1_tok_s"] = pairs.middle(done, lambda p: p["got"][1]["decode"])
     print(f"  {title}, of the bound {bound:.3f}: {pairs.figure(row)}")
     print(f"    tp=2 {row['tp2_tok_s']:.1f} tokens/s, tp=1 {row['tp1_tok_s']:.1f}, isa {two.isa}")
     return [row]

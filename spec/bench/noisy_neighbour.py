@@ -35,6 +35,15 @@ def measure(side, i, cores):
     return {"quiet": quiet, "noisy": noisy}
 
 
+def side_row(side, s, bar, done):
+    row = pairs.judge(f"noisy neighbour, {side.name}", bar, done, lambda got: got[s]["noisy"] / got[s]["quiet"])
+    row["quiet_tok_s"] = pairs.middle(done, lambda p: p["got"][s]["quiet"])
+    row["noisy_tok_s"] = pairs.middle(done, lambda p: p["got"][s]["noisy"])
+    row["isa"] = side.isa
+    print(f"  {row['row']}: {pairs.figure(row)}\n    quiet {row['quiet_tok_s']:.1f} tokens/s, noisy {row['noisy_tok_s']:.1f}")
+    return row
+
+
 def run(o):
     """A row for tpl with its bar and one for llama.cpp without."""
     model = models.path("q4_1")
@@ -44,12 +53,4 @@ def run(o):
         done = pairs.interleave((us, them), o.pairs, lambda side, i: measure(side, i, o.threads))
     finally:
         them.close()
-    rows = []
-    for s, (side, bar) in enumerate(((us, BAR), (them, None))):
-        row = pairs.judge(f"noisy neighbour, {side.name}", bar, done, lambda got: got[s]["noisy"] / got[s]["quiet"])
-        for what in ("quiet", "noisy"):
-            row[what + "_tok_s"] = pairs.middle(done, lambda p: p["got"][s][what])
-        row["isa"] = side.isa
-        print(f"  {row['row']}: {pairs.figure(row)}\n    quiet {row['quiet_tok_s']:.1f} tokens/s, noisy {row['noisy_tok_s']:.1f}")
-        rows.append(row)
-    return rows
+    return [side_row(us, 0, BAR, done), side_row(them, 1, None, done)]

@@ -4,7 +4,7 @@
 #
 #   sh spec/bench/peers.sh [--only ROW,..] [--pairs N] [--threads N] [--json FILE]
 #
-# Takes an hour or so and wants an otherwise idle machine. What the rows mean: spec/bench/README.md.
+# Takes half an hour or more and wants an otherwise idle machine. What the rows mean: spec/bench/README.md.
 set -eu
 cd "$(dirname "$0")/../.."
 [ -x build/tpl ] || { echo 'peers: build/tpl is missing: run sh spec/setup.sh' >&2; exit 1; }

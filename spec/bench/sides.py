@@ -19,8 +19,8 @@ class Missing(Exception):
     """A peer, a model file or a fixture that cannot be had: the rows that need it say why."""
 
 
-def tpl(*words, stdin=None):
-    done = subprocess.run(["build/tpl", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, input=stdin, text=True)
+def tpl(*words):
+    done = subprocess.run(["build/tpl", *words], check=False, capture_output=True, text=True)
     if done.returncode:
         raise Missing(f"build/tpl {' '.join(words)}: exit {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
     return done.stdout
@@ -46,7 +46,7 @@ class Tpl:
 
 def install(peer):
     """Install a peer unless it is there."""
-    if subprocess.run(["sh", os.path.join(HERE, "peers", "install.sh"), peer]).returncode:
+    if subprocess.run(["sh", os.path.join(HERE, "peers", "install.sh"), peer], check=False).returncode:
         raise Missing(f"{peer} cannot be installed here (its message is above)")
 
 
@@ -84,10 +84,12 @@ class Peer:
         return json.loads(line)
 
     def speed(self, prompt, new, runs, seed):
-        self.process.stdin.write(json.dumps({"prompt": prompt, "new": new, "runs": runs, "seed": seed}) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps({"prompt": prompt, "new": new, "runs": runs, "seed": seed}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer says that it died
         return self._answer()
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()  # the end of its input ends it

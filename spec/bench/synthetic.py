@@ -65,8 +65,7 @@ def main():
         for _, dims in listed:
             n = bytes_of(dims)
             source = struct.pack("<f", 1.0) * dims[0] if len(dims) == 1 else pattern
-            for start in range(0, n, len(source)):
-                f.write(source[:min(len(source), n - start)])
+            f.writelines(source[:n - start] for start in range(0, n, len(source)))
             f.write(bytes(padded(n) - n))
 
 

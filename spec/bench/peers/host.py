@@ -40,7 +40,7 @@ def main():
     engine = importlib.import_module(name).Engine(model, threads, context)
     for _ in range(2):
         engine.time(random_ids(7, 512), 1)
-        engine.time(random_ids(7, 16), 16)
+        engine.time(random_ids(7, 16), 32)
     print(json.dumps({"version": engine.version, "isa": engine.isa}), file=out, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(engine, json.loads(line))), file=out, flush=True)
