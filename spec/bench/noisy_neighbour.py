@@ -12,14 +12,17 @@ CONTEXT, NEW, BAR = 1024, 64, 0.35
 
 
 class Neighbours:
-    """One busy process per core, each in a session of its own, as a stranger's would be."""
+    """One busy process per core, in the session of the rest, so that a fair scheduler gives each half a core.
+
+    (Linux groups tasks by session: two sessions of one busy process each would get two thirds of their cores against a team on both.)
+    """
 
     def __init__(self, n):
         self.n = n
 
     def __enter__(self):
         busy = [sys.executable, "-c", "while True: pass"]
-        self.busy = [subprocess.Popen(busy, start_new_session=True) for _ in range(self.n)]
+        self.busy = [subprocess.Popen(busy) for _ in range(self.n)]
         time.sleep(0.2)
 
     def __exit__(self, *_):
