@@ -1,50 +1,30 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compare two ways to cut one model on the same cores: decode speed of `tpl bench MODEL A..` over `tpl bench MODEL B..`.
+"""Two ranks of one core each against one rank of two: decode speed of two cuts of one model, beside the balance bound of the uneven one."""
+import models
+import pairs
+import sides
 
-    python3 spec/bench/cuts.py MODEL.gguf --a tp=2 --b tp=1
-
-Pairs take turns; a probe before and after each pair says whether the machine stayed the same (spec/bench/README.md).
-"""
-import argparse
-import json
-import statistics
-
-from compare import MAX_DRIFT, drift, probe, tpl
+CONTEXT, NEW = 1024, 32
 
 
-def speed(model, words, new):
-    text = tpl("bench", model, *words, "want.context=1024", "want.concurrency=1", "--prompt", "16", "--new", str(new),
-               "--runs", "1", "--json")
-    return json.loads(text)["result"]["cases"][0]["decode_tok_s"]
+def balance(plan):
+    """The most that a cut can reach of an even one: bytes of weights that a token reads, over ranks times those of the fullest rank."""
+    weights = [r["bytes"]["weights"] for r in plan["ranks"]]
+    return sum(weights) / (len(weights) * max(weights))
 
 
-def main():
-    p = argparse.ArgumentParser(description="two cuts of one model on the same cores")
-    p.add_argument("model")
-    p.add_argument("--a", default="tp=2", help="key=value words, separated by blanks")
-    p.add_argument("--b", default="tp=1")
-    p.add_argument("--pairs", type=int, default=9)
-    p.add_argument("--new", type=int, default=32)
-    o = p.parse_args()
-    sides = {"a": o.a.split(), "b": o.b.split()}
-    ratios, dropped = [], 0
-    for i in range(o.pairs):
-        before = probe()
-        got = {side: speed(o.model, sides[side], o.new) for side in (("a", "b") if i % 2 == 0 else ("b", "a"))}
-        moved = drift(before, probe())
-        print(f"  pair {i + 1}: {o.a} {got['a']:.1f}, {o.b} {got['b']:.1f} tokens/s, ratio {got['a'] / got['b']:.3f}, "
-              f"{before['read_gb_s']:.1f} GB/s" + (f", dropped: probes differ by {100 * moved:.0f} %" if moved > MAX_DRIFT else ""))
-        if moved > MAX_DRIFT:
-            dropped += 1
-        else:
-            ratios.append(got["a"] / got["b"])
-    if len(ratios) < 5:
-        print(f"no verdict: {len(ratios)} pairs left")
-        return
-    print(f"{o.a} / {o.b} = {statistics.median(ratios):.2f} (range {min(ratios):.2f} to {max(ratios):.2f}, "
-          f"{len(ratios)} pairs, {dropped} dropped)")
-
-
-if __name__ == "__main__":
-    main()
+def run(o, title, name, bar):
+    """The row of one model: decode with tp=2 over decode with tp=1, divided by the bound of the cut."""
+    model = models.path(name)
+    two = sides.Tpl(model, CONTEXT, ["tp=2", f"threads={max(1, o.threads // 2)}"], "tp=2")
+    one = sides.Tpl(model, CONTEXT, ["tp=1", f"threads={o.threads}"], "tp=1")
+    bound = balance(two.plan())
+    print(f"\n{title}: tp=2 with {max(1, o.threads // 2)} thread each, tp=1 with {o.threads}, on {name}; balance bound {bound:.3f}")
+    done = pairs.interleave((two, one), o.pairs, lambda side, i: side.speed(16, NEW, 3, i))
+    row = pairs.judge(title, bar, done, lambda got: got[0]["decode"] / got[1]["decode"] / bound)
+    row["bound"], row["isa"] = bound, two.isa
+    row["tp2_tok_s"] = pairs.middle(done, lambda p: p["got"][0]["decode"])
+    row["tp1_tok_s"] = pairs.middle(done, lambda p: p["got"][1]["decode"])
+    print(f"  {title}, of the bound {bound:.3f}: {pairs.figure(row)}")
+    print(f"    tp=2 {row['tp2_tok_s']:.1f} tokens/s, tp=1 {row['tp1_tok_s']:.1f}, isa {two.isa}")
+    return [row]
