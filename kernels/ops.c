@@ -29,6 +29,8 @@ int tpl_act_find(const char *name)
 {
     for (int i = 0; i < TPL_N_ACTS; i++)
         if (!strcmp(name, tpl_act_names[i])) return i;
+    return -1;
+}
 
 int tpl_op_imm(tpl_op_kind kind, const char *name)
 {
