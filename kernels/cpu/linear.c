@@ -243,6 +243,17 @@ LINEAR_ISA(avx2, avx2, NULL)
 LINEAR_ISA(avx512, avx512, NULL)
 LINEAR_ISA(amx, avx512, &tpl_lin_wide_amx)
 #endif
+#if TPL_CPU_ARM
+#define NAME_F32_neon(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_neon",
+#define NAME_Q8_neon(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_neon",
+LINEAR_ISA(neon, neon, NULL)
+/* Where the machine has dot products of bytes, q8 rows take these; all else is the same. */
+#define NAME_F32_dotprod NAME_F32_neon
+#define NAME_Q8_dotprod(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_neon_dotprod",
+#define tpl_lin_f32_dotprod tpl_lin_f32_neon
+#define tpl_lin_silu_dotprod tpl_lin_silu_neon
+LINEAR_ISA(dotprod, dotprod, NULL)
+#endif
 
 static const struct {
     const tpl_lin_kernels *kernels;
@@ -254,6 +265,9 @@ static const struct {
     [TPL_ISA_AVX2] = { &kernels_avx2, run_avx2, names_avx2 },
     [TPL_ISA_AVX512] = { &kernels_avx512, run_avx512, names_avx512 },
     [TPL_ISA_AMX] = { &kernels_amx, run_amx, names_amx },
+#endif
+#if TPL_CPU_ARM
+    [TPL_ISA_NEON] = { &kernels_neon, run_neon, names_neon },
 #endif
 };
 
@@ -324,5 +338,11 @@ tpl_status tpl_cpu_bind_linear(tpl_isa isa, tpl_bound *op, tpl_err *err)
     for (int i = 0; i < op->n_out; i++) TPL_TRY(check_out(op, i, err));
     op->run = isas[isa].run;
     op->variant = isas[isa].names[act == TPL_ACT_Q8][op->w[0]->dtype];
+#if TPL_CPU_ARM
+    if (isa == TPL_ISA_NEON && act == TPL_ACT_Q8 && tpl_cpu_has_dotprod()) {
+        op->run = run_dotprod;
+        op->variant = names_dotprod[1][op->w[0]->dtype];
+    }
+#endif
     return TPL_OK;
 }

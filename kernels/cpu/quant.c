@@ -39,6 +39,12 @@ static void run_avx512(const tpl_op_ctx *ctx, const tpl_bound *op)
     quant_run(ctx, op, tpl_quant_blocks_avx512);
 }
 #endif
+#if TPL_CPU_ARM
+static void run_neon(const tpl_op_ctx *ctx, const tpl_bound *op)
+{
+    quant_run(ctx, op, tpl_quant_blocks_neon);
+}
+#endif
 
 static const struct {
     void (*run)(const tpl_op_ctx *ctx, const tpl_bound *op);
@@ -49,6 +55,9 @@ static const struct {
     [TPL_ISA_AVX2] = { run_avx2, "quant_avx2" },
     [TPL_ISA_AVX512] = { run_avx512, "quant_avx512" },
     [TPL_ISA_AMX] = { run_avx512, "quant_avx512" },
+#endif
+#if TPL_CPU_ARM
+    [TPL_ISA_NEON] = { run_neon, "quant_neon" },
 #endif
 };
 

@@ -9,6 +9,7 @@
 
 void tpl_quant_blocks_portable(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 void tpl_quant_blocks_avx2(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
+void tpl_quant_blocks_neon(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 void tpl_quant_blocks_avx512(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 
 #endif
