@@ -403,9 +403,13 @@ static void test_dotprod_is_neon(void **unused)
     for (int t = 0; t < N_Q8; t++)
         for (int largest = 0; largest < 2; largest++)
             for (int n = 1; n <= T; n += 4) {
-                _Alignas(64) float with[T * TPL_PANEL_ROWS], without[T * TPL_PANEL_ROWS];
+                _Alignas(64) float with[T * TPL_PANEL_ROWS], without[T * TPL_PANEL_ROWS], *y[3] = { with };
+                tpl_err err = { 0 };
                 problem p = { .cols = COLS };
                 add_file(&p, q8_types[t], 16, (largest ? largest_rows : rnd_rows)(q8_types[t], 16, COLS));
+                tpl_bound op = linear_op(&p, x, y, 0);
+                assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_NEON, &op, &err), TPL_OK);
+                assert_non_null(strstr(op.variant, "_dotprod"));
                 tpl_lin_q8_dotprod[q8_types[t]](p.w[0].data, COLS, x.data, x.stride, n, with);
                 tpl_lin_q8_neon[q8_types[t]](p.w[0].data, COLS, x.data, x.stride, n, without);
                 assert_memory_equal(with, without, (size_t)n * TPL_PANEL_ROWS * 4);
