@@ -25,8 +25,8 @@
  *  norm            y = x * rsqrt(mean(x^2) + eps) * w           RMS norm over all columns (Zhang & Sennrich 2019, arXiv:1910.07467)
  *  add             out = a + b                                  out may alias a
  *  add_norm        x = a + b; y = norm(x)                       outs x, y; x may alias a
- *  quant           q = x in blocks of 32: int8 twice (value and what its rounding left), scale, sum (layout: tpl_q8_row_bytes)
- *  linear          y_i = x * w_i^T                              one in (f32 or q8), n weights, n outs; epi=1: silu(y_0) * y_1, one out
+ *  quant           q = x as q8 rows (blocks of 32: int8 twice, value and what its rounding left; scale; sum) or as bf16 rows
+ *  linear          y_i = x * w_i^T                              one in (any tpl_act), n weights, n outs; epi=1: silu(y_0) * y_1, one out
  *  bias            y = y + b where on=1, y unchanged where on=0; in place
  *  silu_mul        h = silu(g) * u
  *  rope            y = rotate(x): heads of hd columns, the first rot of each turned by pos * freq[i] (freqs = constant table), mode 0
@@ -89,7 +89,18 @@ int tpl_op_find(const char *name); /* or -1 */
 typedef enum tpl_isa { TPL_ISA_PORTABLE, TPL_ISA_AVX2, TPL_ISA_AVX512, TPL_ISA_AMX, TPL_ISA_NEON, TPL_N_ISAS } tpl_isa;
 
 typedef enum tpl_sym { TPL_SYM_TOK, TPL_SYM_OUT } tpl_sym;
-typedef enum tpl_act { TPL_ACT_F32, TPL_ACT_Q8 } tpl_act; /* how a value's rows are stored */
+
+/* How a value's rows are stored: floats; q8 rows; bf16 rows; or q8 rows in a step of few rows and bf16 rows in one of many, on CPUs that
+ * multiply bf16 fast (tpl_rows_form). X(ENUM, name in the program's text) */
+#define TPL_ACTS(X) X(F32, "f32") X(Q8, "q8") X(BF16, "bf16") X(Q8_BF16, "q8_bf16")
+typedef enum tpl_act {
+#define X(id, name) TPL_ACT_##id,
+    TPL_ACTS(X)
+#undef X
+    TPL_N_ACTS
+} tpl_act;
+extern const char *const tpl_act_names[TPL_N_ACTS];
+int tpl_act_find(const char *name); /* or -1 */
 
 /* A value on this rank: rows(step) rows, each `stride` bytes apart. data is fixed at load. */
 typedef struct tpl_view {
@@ -98,7 +109,7 @@ typedef struct tpl_view {
     tpl_sym sym;
     uint32_t div;   /* rows here = padded count of sym / div */
     int64_t cols;   /* elements per row */
-    size_t stride;  /* bytes per row: 4 * cols, or tpl_q8_row_bytes(cols) */
+    size_t stride;  /* bytes per row: tpl_row_bytes(act, cols) */
 } tpl_view;
 
 static inline int64_t tpl_view_rows(const tpl_view *v, const tpl_step *s)
@@ -112,6 +123,21 @@ static inline int64_t tpl_view_rows(const tpl_view *v, const tpl_step *s)
 static inline size_t tpl_q8_row_bytes(int64_t cols)
 {
     return ((size_t)cols * 2 + (size_t)(cols / 32) * 8 + 63) & ~(size_t)63;
+}
+/* A bf16 row: bf16 x[cols], then zeros up to a multiple of 64 bytes. An odd number of cache lines, so that the same column of many rows does
+ * not fall into the same set of L1. */
+static inline size_t tpl_bf16_row_bytes(int64_t cols) { return (((size_t)cols * 2 + 63) & ~(size_t)63) | 64; }
+static inline size_t tpl_row_bytes(tpl_act act, int64_t cols)
+{
+    return act == TPL_ACT_F32 ? (size_t)cols * 4 : act == TPL_ACT_BF16 ? tpl_bf16_row_bytes(cols) : tpl_q8_row_bytes(cols);
+}
+static inline bool tpl_act_in_blocks(tpl_act act) { return act == TPL_ACT_Q8 || act == TPL_ACT_Q8_BF16; } /* cols % 32 == 0 */
+/* The form of a Q8_BF16 value in a step with so many rows here. From 8 rows on, expanding the weights to bf16 costs less than another pass of
+ * integer products (measured, spec/bench/linear_bench.c). */
+enum { TPL_BF16_ROWS = 8 };
+static inline tpl_act tpl_rows_form(tpl_act act, bool has_bf16, int64_t rows)
+{
+    return act != TPL_ACT_Q8_BF16 ? act : has_bf16 && rows >= TPL_BF16_ROWS ? TPL_ACT_BF16 : TPL_ACT_Q8;
 }
 static inline float *tpl_q8_d(void *row, int64_t cols) { return (float *)((char *)row + 2 * cols); }
 static inline float *tpl_q8_ds(void *row, int64_t cols) { return (float *)((char *)row + 2 * cols) + cols / 32; }
@@ -148,7 +174,7 @@ typedef struct tpl_op_ctx {
 struct tpl_bound {
     void (*run)(const tpl_op_ctx *ctx, const tpl_bound *op);
     const char *name;       /* "blk.3.o_proj" */
-    const char *variant;    /* which code was chosen, e.g. "linear_q4_1_avx512vnni"; static storage */
+    const char *variant;    /* which code was chosen, e.g. "linear_q8_avx512vnni+bf16_amx"; static storage */
     tpl_op_kind kind;
     int layer;
     int n_out, n_in, n_w;
@@ -165,14 +191,17 @@ typedef struct tpl_backend {
     size_t scratch_bytes;    /* per thread */
     /* Completes op->run and op->variant for this ISA, or fails UNSUPPORTED naming op and types, ARG for shapes. No allocation. */
     tpl_status (*bind)(tpl_isa isa, tpl_bound *op, tpl_err *err);
-    /* Whether linear on this weight type takes quantised activations when act is auto (else it wants f32). */
-    bool (*wants_q8)(tpl_dtype weight);
+    /* The form in which linear on this weight type takes its operand when act is auto. */
+    tpl_act (*wants)(tpl_dtype weight);
 } tpl_backend;
 
 const tpl_backend *tpl_backend_cpu(void);
 /* Best ISA of this machine that the build has, and whether one is usable. */
 tpl_isa tpl_isa_best(void);
 bool tpl_isa_usable(tpl_isa isa);
+/* Whether code for `isa` multiplies bf16 fast here: AMX does; of the CPUs with vdpbf16ps those of AMD do (twice the rate of float products;
+ * on Intel's half of it: facts/perf.md 0). */
+bool tpl_isa_has_bf16(tpl_isa isa);
 const char *tpl_isa_name(tpl_isa isa);
 int tpl_isa_find(const char *name); /* or -1 */
 

@@ -116,19 +116,22 @@ static int kernels_pack_bytes(lua_State *L)
     return 1;
 }
 
-/* q8_row_bytes(cols): cols is a multiple of 32. */
-static int kernels_q8_row_bytes(lua_State *L)
+/* row_bytes(act, cols): bytes of a row of a value; whole blocks of 32 where the form has blocks. */
+static int kernels_row_bytes(lua_State *L)
 {
-    const uint64_t cols = check_count(L, 1);
-    luaL_argcheck(L, cols % 32 == 0 && cols <= INT32_MAX, 1, "not a multiple of 32");
-    lua_pushnumber(L, (double)tpl_q8_row_bytes((int64_t)cols));
+    const int act = tpl_act_find(luaL_checkstring(L, 1));
+    const uint64_t cols = check_count(L, 2);
+    luaL_argcheck(L, act >= 0, 1, "no such form of rows");
+    luaL_argcheck(L, cols <= INT32_MAX && (!tpl_act_in_blocks((tpl_act)act) || cols % 32 == 0), 2,
+                  "not a multiple of 32");
+    lua_pushnumber(L, (double)tpl_row_bytes((tpl_act)act, (int64_t)cols));
     return 1;
 }
 
-/* wants_q8(dtype): whether act = auto quantises what is multiplied with such weights. */
-static int kernels_wants_q8(lua_State *L)
+/* wants(dtype): in which form act = auto multiplies with such weights: "f32", "bf16" or "q8_bf16". */
+static int kernels_wants(lua_State *L)
 {
-    lua_pushboolean(L, tpl_backend_cpu()->wants_q8(check_dtype(L, 1)));
+    lua_pushstring(L, tpl_act_names[tpl_backend_cpu()->wants(check_dtype(L, 1))]);
     return 1;
 }
 
@@ -203,8 +206,8 @@ int tpl_open_kernels(lua_State *L)
         { "isas", kernels_isas },
         { "ops", kernels_ops },
         { "pack_bytes", kernels_pack_bytes },
-        { "q8_row_bytes", kernels_q8_row_bytes },
-        { "wants_q8", kernels_wants_q8 },
+        { "row_bytes", kernels_row_bytes },
+        { "wants", kernels_wants },
         { "dequant", kernels_dequant },
         { "probe", kernels_probe },
         { NULL, NULL },

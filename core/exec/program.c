@@ -230,10 +230,10 @@ static tpl_status read_value(reader *r)
     int64_t n;
     if (!word_id(r, p->n_values) || !next_word(r) || !(v->name = copy_word(r)) || !next_word(r))
         return bad(r, "bad value");
-    if (is_word(r, "q8"))
-        v->act = TPL_ACT_Q8;
-    else if (!is_word(r, "f32"))
-        return bad(r, "unknown value type");
+    int act = 0;
+    while (act < TPL_N_ACTS && !is_word(r, tpl_act_names[act])) act++;
+    if (act == TPL_N_ACTS) return bad(r, "unknown value type");
+    v->act = (tpl_act)act;
     if (!next_word(r) || r->len < 5 || r->word[3] != '/') return bad(r, "bad value rows");
     if (!memcmp(r->word, "out", 3))
         v->sym = TPL_SYM_OUT;
@@ -490,9 +490,9 @@ static tpl_status check_value(const tpl_program *p, const tpl_prog_value *v, tpl
     for (int r = 0; r < p->n_ranks; r++) {
         int64_t cols = tpl_num_get(p, v->cols, r);
         uint64_t bytes;
-        if (cols < 0 || cols > INT32_MAX || (v->act == TPL_ACT_Q8 && cols % 32))
+        if (cols < 0 || cols > INT32_MAX || (tpl_act_in_blocks(v->act) && cols % 32))
             return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "value '%s' has %" PRId64 " columns", v->name, cols);
-        uint64_t stride = v->act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (uint64_t)cols * 4;
+        uint64_t stride = tpl_row_bytes(v->act, cols);
         if (!ck_mul((cap + v->div - 1) / v->div, stride, &bytes) || !ck_range(v->offset, bytes, p->arena_bytes))
             return tpl_fail(err, TPL_ERR_FORMAT, 0, "program", "value '%s' lies outside the arena", v->name);
     }

@@ -13,7 +13,7 @@
  *   index ID first:count,..                index list ("-" when empty)
  *   k ID v..                               rank constant: its value on each rank
  *   group ID AXES r,r;r,r                  groups of global ranks over some mesh axes
- *   value ID NAME f32|q8 tok|out/DIV COLS @OFFSET
+ *   value ID NAME f32|q8|bf16|q8_bf16 tok|out/DIV COLS @OFFSET
  *   weight ID NAME matrix|vector TENSOR DTYPE ROWS COLS ROWINDEX COLINDEX
  *   state ID NAME LAYER KVH HD
  *   op NAME KIND LAYER MARK FLAGS key=..   keys: out in w state group cseq imm src

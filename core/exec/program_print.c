@@ -96,7 +96,7 @@ char *tpl_program_print(const tpl_program *p)
     put_data(f, p);
     for (int i = 0; i < p->n_values; i++) {
         const tpl_prog_value *v = &p->values[i];
-        fprintf(f, "value %d %s %s %s/%u ", i, v->name, v->act == TPL_ACT_Q8 ? "q8" : "f32",
+        fprintf(f, "value %d %s %s %s/%u ", i, v->name, tpl_act_names[v->act],
                 v->sym == TPL_SYM_TOK ? "tok" : "out", v->div);
         put_num(f, v->cols);
         fprintf(f, " @%" PRIu64 "\n", v->offset);

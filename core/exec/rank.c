@@ -124,7 +124,7 @@ static tpl_view view_of(const tpl_rank *r, int id)
                        .sym = v->sym,
                        .div = v->div,
                        .cols = cols,
-                       .stride = v->act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4 };
+                       .stride = tpl_row_bytes(v->act, cols) };
 }
 
 /* Position of a named immediate in the op's list, or -1. */

@@ -30,15 +30,12 @@ static tpl_status cpu_bind(tpl_isa isa, tpl_bound *op, tpl_err *err)
     return binds[op->kind](isa, op, err);
 }
 
-static bool cpu_wants_q8(tpl_dtype weight)
+static tpl_act cpu_wants(tpl_dtype weight)
 {
     switch (weight) {
-    case TPL_DTYPE_Q4_0:
-    case TPL_DTYPE_Q4_1:
-    case TPL_DTYPE_Q5_0:
-    case TPL_DTYPE_Q5_1:
-    case TPL_DTYPE_Q8_0: return true;
-    default: return false;
+    case TPL_DTYPE_F16:
+    case TPL_DTYPE_BF16: return TPL_ACT_BF16;
+    default: return tpl_dtypes[weight].n_elem > 1 ? TPL_ACT_Q8_BF16 : TPL_ACT_F32;
     }
 }
 
@@ -50,6 +47,6 @@ enum {
 
 const tpl_backend *tpl_backend_cpu(void)
 {
-    static const tpl_backend cpu = { "cpu", SCRATCH_BYTES, cpu_bind, cpu_wants_q8 };
+    static const tpl_backend cpu = { "cpu", SCRATCH_BYTES, cpu_bind, cpu_wants };
     return &cpu;
 }

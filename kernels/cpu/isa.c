@@ -38,6 +38,19 @@ static bool tiles_permitted(void)
 #endif
 }
 
+static bool x86_has_bf16(void)
+{
+    enum { AVX512_BF16 = 1 << 5 }; /* leaf 7, subleaf 1, EAX */
+    uint32_t a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+
+static bool x86_is_amd(void)
+{
+    uint32_t a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx && c == signature_AMD_ecx && d == signature_AMD_edx;
+}
+
 static bool x86_usable(tpl_isa isa)
 {
     uint32_t a, b, c, d, b7, c7, d7;
@@ -51,10 +64,21 @@ static bool x86_usable(tpl_isa isa)
     if (isa == TPL_ISA_AVX2) return true;
     if ((b7 & avx512) != avx512 || !(c7 & bit_AVX512VNNI) || (saved & XCR0_ZMM) != XCR0_ZMM) return false;
     if (isa == TPL_ISA_AVX512) return true;
-    const uint32_t amx = bit_AMX_TILE | bit_AMX_INT8;
-    return isa == TPL_ISA_AMX && (d7 & amx) == amx && (saved & XCR0_TILES) == XCR0_TILES && tiles_permitted();
+    const uint32_t amx = bit_AMX_TILE | bit_AMX_INT8 | bit_AMX_BF16;
+    /* the AMX sources use vector conversions to bf16 too */
+    return isa == TPL_ISA_AMX && (d7 & amx) == amx && x86_has_bf16() && (saved & XCR0_TILES) == XCR0_TILES && tiles_permitted();
 }
 #else
+static bool x86_has_bf16(void)
+{
+    return false;
+}
+
+static bool x86_is_amd(void)
+{
+    return false;
+}
+
 static bool x86_usable(tpl_isa isa)
 {
     (void)isa;
@@ -84,6 +108,12 @@ static const char *const names[TPL_N_ISAS] = { "portable", "avx2", "avx512", "am
 bool tpl_isa_usable(tpl_isa isa)
 {
     return isa == TPL_ISA_PORTABLE || (TPL_CPU_ARM && isa == TPL_ISA_NEON) || x86_usable(isa);
+}
+
+bool tpl_isa_has_bf16(tpl_isa isa)
+{
+    if (!tpl_isa_usable(isa)) return false;
+    return isa == TPL_ISA_AMX || (isa == TPL_ISA_AVX512 && x86_has_bf16() && x86_is_amd());
 }
 
 tpl_isa tpl_isa_best(void)

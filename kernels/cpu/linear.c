@@ -1,50 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The linear op: y_i = x * w_i^T for the weights of one op, which share x. This file cuts the work; the
- * multiplying is in the tile functions of linear_f32*.c and linear_q8*.c.
+ * The linear op: y_i = x * w_i^T for the weights of one op, which share x. This file cuts the work into shares and
+ * sends each its way; the multiplying is in the tile functions of linear_f32*.c and linear_q8*.c.
  *
  * Work items are panels (16 outputs) of all weights in one list, cut into contiguous shares by cost: bytes
  * when few rows stream the weights, inputs when many rows reuse them. Where a big batch meets few panels,
- * the rows are cut too. Within a share: panels in groups that stay in L2, rows in chunks that stay near
- * L1, so each weight byte comes from memory once however many rows there are. Where the ISA has a wide way
- * (AMX), whole groups of 16 rows go that way and the rest through the tile functions. With epi = 1 (gate,
- * up) an item is the same panel of both, and silu(gate) * up is taken while both tiles are in L1. Any
+ * the rows are cut too. The ways: bf16 rows on an ISA that multiplies them (linear_bf16.c), q8 rows on one with
+ * integer tiles (linear_q8_wide.c), and here, through the tile functions: panels in groups that stay in L2, rows in
+ * chunks that stay near L1, so each weight byte comes from memory once however many rows there are. With epi = 1
+ * (gate, up) an item is the same panel of both, and silu(gate) * up is taken while both tiles are in L1. Any
  * thread of a team; no barrier inside.
  */
-#include "kernels/cpu/linear.h"
-
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/linear_job.h"
 
 enum {
-    ROW_CHUNK = 64, /* rows of x per tile call, at most: two tiles of 64 x 16 floats are 8 KB of scratch */
-    ROW_CHUNK_BYTES = 32 << 10, /* and about as many bytes of x */
+    ROW_CHUNK_BYTES = 32 << 10, /* of x per tile call, about */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
-    WIDE_MAX_BLOCKS = 512,      /* longest row of the wide way, in blocks: 16384 inputs */
-    WIDE_GROUP = 160 << 10,     /* expanded panels kept in L2 while all rows pass */
+    FLOATS_BYTES = TPL_CPU_SCRATCH_BYTES - LIN_WORK_AT, /* rows made float where the ISA has no kernel for their form */
 };
-
-/* Scratch: two tiles, then the areas of the wide way: its own, the scales of 16 rows, expanded panels. */
-enum {
-    TILE_BYTES = ROW_CHUNK * TPL_PANEL_ROWS * 4,
-    WORK_AT = 2 * TILE_BYTES,
-    SCALES_AT = WORK_AT + TPL_WIDE_WORK,
-    WIDE_AT = SCALES_AT + WIDE_MAX_BLOCKS * TPL_WIDE_SCALES * 4,
-    WIDE_BYTES = TPL_CPU_SCRATCH_BYTES - WIDE_AT
-};
-_Static_assert(WIDE_BYTES >= 2 * (14336 / 32) * TPL_WIDE_BLOCK, "gate and up of 14336 inputs must fit");
-
-typedef struct job {
-    const tpl_lin_kernels *kernels;
-    const tpl_bound *op;
-    int64_t rows;
-    char *scratch;
-} job;
-
-static tpl_lin_tile tile_of(const job *j, const tpl_weight *w)
-{
-    return (j->op->in[0].act == TPL_ACT_Q8 ? j->kernels->q8 : j->kernels->f32)[w->dtype];
-}
 
 static int64_t n_panels(const tpl_weight *w)
 {
@@ -61,122 +35,106 @@ static void copy_tile(const float *tile, int n, char *y, size_t stride, size_t b
         for (int r = 0; r < n; r++) memcpy(y + (size_t)r * stride, tile + r * TPL_PANEL_ROWS, bytes);
 }
 
-static const char *x_row(const job *j, int64_t t)
-{
-    return (const char *)j->op->in[0].data + (size_t)t * j->op->in[0].stride;
-}
-
-static const char *panel_of(const tpl_weight *w, int64_t p)
-{
-    return (const char *)w->data + (size_t)p * tpl_panel_bytes(w->dtype, w->cols);
-}
-
-/* The tile of gate (or the only one) and of up. */
-static float *tile_at(const job *j, int k)
-{
-    return (float *)(j->scratch + k * TILE_BYTES);
-}
-
-/* Weights per item: gate and up, or one. */
-static int n_sides(const job *j)
-{
-    return j->op->imm[0].i ? 2 : 1;
-}
-
-/* Puts the finished tile of panel p of weight i and rows [t, t + n) in its place. */
-static void store_tile(const job *j, int i, int64_t p, int64_t t, int n)
+void lin_store_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, float *tile, const float *up)
 {
     const tpl_view *out = &j->op->out[i];
-    const int64_t first = p * TPL_PANEL_ROWS, left = j->op->w[i]->rows - first;
-    const size_t bytes = (size_t)(left < TPL_PANEL_ROWS ? left : TPL_PANEL_ROWS) * sizeof(float);
-    float *tile = tile_at(j, 0);
-    if (n_sides(j) == 2) j->kernels->silu_mul(tile, tile_at(j, 1), tile, n * TPL_PANEL_ROWS);
+    const int64_t first = p * TPL_PANEL_ROWS, left = lin_least(j->op->w[i]->rows - first, TPL_PANEL_ROWS);
+    if (lin_n_sides(j) == 2) j->kernels->silu_mul(tile, up, tile, n * TPL_PANEL_ROWS);
     copy_tile(tile, n, (char *)out->data + (size_t)t * out->stride + (size_t)first * sizeof(float),
-              out->stride, bytes);
+              out->stride, (size_t)left * sizeof(float));
 }
 
-/* Panel p of weight i times rows [t, t + n). */
-static void run_tile(const job *j, int i, int64_t p, int64_t t, int n)
+/* -- Tiles ---- */
+
+/* What the tile functions read: the rows as they lie, or made float in the scratch. */
+typedef struct tile_x {
+    const char *at;
+    size_t stride;
+    bool is_float;
+} tile_x;
+
+static void run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, const tile_x *x)
 {
-    for (int k = 0; k < n_sides(j); k++) {
+    const tpl_lin_tile *tiles = x->is_float ? j->kernels->f32 : j->kernels->q8;
+    for (int k = 0; k < lin_n_sides(j); k++) {
         const tpl_weight *w = j->op->w[i + k];
-        tile_of(j, w)(panel_of(w, p), w->cols, x_row(j, t), j->op->in[0].stride, n, tile_at(j, k));
+        tiles[w->dtype](lin_panel(w, p), w->cols, x->at, x->stride, n, lin_tile_at(j, k));
     }
-    store_tile(j, i, p, t, n);
+    lin_store_tile(j, i, p, t, n, lin_tile_at(j, 0), lin_tile_at(j, 1));
 }
 
-static int64_t at_most(int64_t a, int64_t b)
+void lin_run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n)
 {
-    return a < b ? a : b;
+    const tile_x x = { lin_x_row(j, t), j->op->in[0].stride, j->form == TPL_ACT_F32 };
+    run_tile(j, i, p, t, n, &x);
 }
 
-/* -- The wide way ---- */
-
-/* Panels [pa, pb), already expanded, times the 16 rows from t on. */
-static void multiply_wide(const job *j, int i, int64_t pa, int64_t pb, int64_t t)
+static void floats_of_bf16(const uint16_t *x, int64_t n, float *out)
 {
-    const tpl_lin_wide *wide = j->kernels->wide;
-    const int64_t cols = j->op->in[0].cols;
-    const size_t stride = j->op->in[0].stride, size = (size_t)(cols / 32) * TPL_WIDE_BLOCK;
-    float *scales = (float *)(j->scratch + SCALES_AT);
-    const uint8_t *at = (const uint8_t *)j->scratch + WIDE_AT;
-    wide->scales(x_row(j, t), stride, cols, scales);
-    for (int64_t p = pa; p < pb; p++) {
-        for (int k = 0; k < n_sides(j); k++, at += size)
-            wide->multiply(j->op->w[i + k]->dtype, at, cols, x_row(j, t), stride, scales,
-                           j->scratch + WORK_AT, tile_at(j, k));
-        store_tile(j, i, p, t, TPL_WIDE_ROWS);
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t bits = (uint32_t)x[k] << 16;
+        memcpy(out + k, &bits, 4);
     }
 }
 
-/* Panels [p0, p1) of weight i times rows [t0, t1), in groups of panels that the scratch holds expanded. */
-static void run_wide(const job *j, int i, int64_t p0, int64_t p1, int64_t t0, int64_t t1)
+static void floats_of_q8(const char *row, int64_t n, float *out)
 {
-    const tpl_lin_wide *wide = j->kernels->wide;
-    const int64_t cols = j->op->in[0].cols, size = cols / 32 * TPL_WIDE_BLOCK;
-    const int64_t group = size * n_sides(j) < WIDE_GROUP ? WIDE_GROUP / (size * n_sides(j)) : 1;
-    const int64_t whole = t0 + (t1 - t0) / TPL_WIDE_ROWS * TPL_WIDE_ROWS;
-    wide->begin();
-    for (int64_t pa = p0; pa < p1; pa += group) {
-        const int64_t pb = at_most(pa + group, p1);
-        uint8_t *at = (uint8_t *)j->scratch + WIDE_AT;
-        for (int64_t p = pa; p < pb; p++)
-            for (int k = 0; k < n_sides(j); k++, at += size)
-                wide->expand(j->op->w[i + k]->dtype, panel_of(j->op->w[i + k], p), cols, at);
-        for (int64_t t = t0; t < whole; t += TPL_WIDE_ROWS) multiply_wide(j, i, pa, pb, t);
-        for (int64_t p = pa; whole < t1 && p < pb; p++) run_tile(j, i, p, whole, (int)(t1 - whole));
-    }
-    wide->end();
+    const int8_t *q = (const int8_t *)row, *r = q + n;
+    const float *d = (const float *)(const void *)(row + 2 * n);
+    for (int64_t b = 0; b < n / 32; b++)
+        for (int64_t k = 32 * b; k < 32 * b + 32; k++) out[k] = d[b] * ((float)q[k] + (float)r[k] * TPL_Q8_FINE);
 }
 
-static bool goes_wide(const job *j, int64_t rows)
+/* Rows [t, t + n) as the tile functions of weight i take them. */
+static tile_x get_rows(const lin_job *j, int i, int64_t t, int64_t n)
 {
     const tpl_view *in = &j->op->in[0];
-    return j->kernels->wide && in->act == TPL_ACT_Q8 && rows >= TPL_WIDE_ROWS &&
-           in->cols / 32 * TPL_WIDE_BLOCK * n_sides(j) <= WIDE_BYTES && in->cols <= 32 * WIDE_MAX_BLOCKS;
+    const tile_x as_is = { lin_x_row(j, t), in->stride, j->form == TPL_ACT_F32 };
+    bool has_tiles = j->form != TPL_ACT_BF16;
+    for (int k = 0; k < lin_n_sides(j); k++)
+        has_tiles = has_tiles && (as_is.is_float ? j->kernels->f32 : j->kernels->q8)[j->op->w[i + k]->dtype];
+    if (has_tiles) return as_is;
+    float *to = (float *)(void *)(j->scratch + LIN_WORK_AT);
+    for (int64_t r = 0; r < n; r++)
+        if (j->form == TPL_ACT_BF16)
+            floats_of_bf16((const uint16_t *)(const void *)lin_x_row(j, t + r), in->cols, to + r * in->cols);
+        else
+            floats_of_q8(lin_x_row(j, t + r), in->cols, to + r * in->cols);
+    return (tile_x){ (const char *)to, (size_t)in->cols * sizeof(float), true };
+}
+
+static void run_tiles(const lin_job *j, const lin_share *s)
+{
+    const tpl_view *in = &j->op->in[0];
+    const tpl_weight *w = j->op->w[s->i];
+    int64_t chunk = lin_least(ROW_CHUNK_BYTES / (int64_t)in->stride & ~INT64_C(7), LIN_TILE_ROWS);
+    if (chunk < 16) chunk = 16;
+    if (j->form != TPL_ACT_F32) chunk = lin_least(chunk, FLOATS_BYTES / (in->cols * (int64_t)sizeof(float)));
+    int64_t group = GROUP_BYTES / (int64_t)(tpl_panel_bytes(w->dtype, w->cols) + 1);
+    if (group < 1) group = 1;
+    for (int64_t pa = s->p0; pa < s->p1; pa += group)
+        for (int64_t t = s->t0; t < s->t1; t += chunk) {
+            const int64_t n = lin_least(chunk, s->t1 - t);
+            const tile_x x = get_rows(j, s->i, t, n);
+            for (int64_t p = pa; p < lin_least(pa + group, s->p1); p++) run_tile(j, s->i, p, t, (int)n, &x);
+        }
 }
 
 /* -- Shares ---- */
 
-/* Panels [p0, p1) of weight i times rows [t0, t1). */
-static void run_panels(const job *j, int i, int64_t p0, int64_t p1, int64_t t0, int64_t t1)
+/* The way depends on the step and the op alone, not on the share, so neither do the bits. */
+static void run_share(const lin_job *j, const lin_share *s)
 {
-    const tpl_weight *w = j->op->w[i];
-    if (goes_wide(j, t1 - t0)) {
-        if (p0 < p1) run_wide(j, i, p0, p1, t0, t1);
-        return;
-    }
-    int64_t chunk = at_most(ROW_CHUNK_BYTES / (int64_t)j->op->in[0].stride & ~INT64_C(7), ROW_CHUNK);
-    if (chunk < 16) chunk = 16;
-    int64_t group = GROUP_BYTES / (int64_t)(tpl_panel_bytes(w->dtype, w->cols) + 1);
-    if (group < 1) group = 1;
-    for (int64_t pa = p0; pa < p1; pa += group)
-        for (int64_t t = t0; t < t1; t += chunk)
-            for (int64_t p = pa; p < at_most(pa + group, p1); p++)
-                run_tile(j, i, p, t, (int)at_most(chunk, t1 - t));
+    if (s->p0 >= s->p1 || s->t0 >= s->t1) return;
+    if (j->form == TPL_ACT_BF16 && j->kernels->bf16 && j->rows >= TPL_BF16_ROWS)
+        lin_run_bf16(j, s);
+    else if (j->form == TPL_ACT_Q8 && lin_goes_q8_wide(j, s->t1 - s->t0)) /* the same bits */
+        lin_run_q8_wide(j, s);
+    else
+        run_tiles(j, s);
 }
 
-static int64_t panel_cost(const job *j, int i)
+static int64_t panel_cost(const lin_job *j, int i)
 {
     const tpl_weight *w = j->op->w[i];
     return j->rows < FEW_ROWS ? (int64_t)tpl_panel_bytes(w->dtype, w->cols) : w->cols;
@@ -192,12 +150,13 @@ static int64_t ceil_div(int64_t a, int64_t b)
 static int64_t row_pieces(int64_t rows, int64_t panels, int nth)
 {
     if (nth == 1 || panels >= 8 * (int64_t)nth) return 1;
-    return at_most(nth, ceil_div(rows, 2 * ROW_CHUNK));
+    return lin_least(nth, ceil_div(rows, 2 * LIN_TILE_ROWS));
 }
 
 static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin_kernels *kernels)
 {
-    const job j = { kernels, op, tpl_view_rows(&op->in[0], ctx->step), ctx->scratch };
+    const int64_t rows = tpl_view_rows(&op->in[0], ctx->step);
+    const lin_job j = { kernels, op, tpl_rows_form(op->in[0].act, kernels->bf16, rows), rows, ctx->scratch };
     const int n_lists = op->imm[0].i ? 1 : op->n_w;
     int64_t cost = 0, panels = 0;
     for (int i = 0; i < n_lists; i++) {
@@ -210,66 +169,80 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
     for (int64_t piece = 0; piece < pieces; piece++)
         for (int i = 0; i < n_lists; i++) {
             const int64_t c = panel_cost(&j, i), n = n_panels(op->w[i]);
-            const int64_t p0 = at_most(ceil_div(lo - start, c), n), p1 = at_most(ceil_div(hi - start, c), n);
-            run_panels(&j, i, p0, p1, j.rows * piece / pieces, j.rows * (piece + 1) / pieces);
+            const int64_t p0 = lin_least(ceil_div(lo - start, c), n), p1 = lin_least(ceil_div(hi - start, c), n);
+            const lin_share share = { i, p0, p1, j.rows * piece / pieces, j.rows * (piece + 1) / pieces };
+            run_share(&j, &share);
             start += n * c;
         }
 }
 
 /* -- Binding ---- */
 
-/* Per ISA: the kernels (tile functions of ISA `tiles`, a wide way or NULL), the run function, the names of
- * the variants. */
-#define LINEAR_ISA(isa, tiles, wide)                                                             \
-    static const tpl_lin_kernels kernels_##isa = { tpl_lin_f32_##tiles, tpl_lin_q8_##tiles,      \
-                                                   wide, tpl_lin_silu_##tiles };                 \
-    static void run_##isa(const tpl_op_ctx *ctx, const tpl_bound *op)                            \
-    {                                                                                            \
-        linear_run(ctx, op, &kernels_##isa);                                                     \
-    }                                                                                            \
-    static const char *const names_##isa[2][TPL_N_DTYPES] = { { TPL_LIN_TYPES(NAME_F32_##isa) }, \
-                                                              { TPL_LIN_Q8_TYPES(NAME_Q8_##isa) } };
-#define NAME_F32_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_portable",
-#define NAME_Q8_portable(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_portable",
-LINEAR_ISA(portable, portable, NULL)
+/* The sets of kernels. X(NAME, ISA of the tile functions, wide way, bf16 way, what the code is called by the form of
+ * the rows: f32, q8, bf16, q8_bf16) */
+#define PORTABLE_SET(X) X(portable, portable, NULL, NULL, "f32_portable", "q8_portable", "bf16_portable", "q8_portable")
 #if TPL_CPU_X86
-#define NAME_F32_avx2(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx2",
-#define NAME_Q8_avx2(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_avx2",
-#define NAME_F32_avx512(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx512",
-#define NAME_Q8_avx512(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_avx512vnni",
-#define NAME_F32_amx(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_avx512",
-#define NAME_Q8_amx(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_amx",
-LINEAR_ISA(avx2, avx2, NULL)
-LINEAR_ISA(avx512, avx512, NULL)
-LINEAR_ISA(amx, avx512, &tpl_lin_wide_amx)
-#endif
-#if TPL_CPU_ARM
-#define NAME_F32_neon(id, name) [TPL_DTYPE_##id] = "linear_" #name "_f32_neon",
-#define NAME_Q8_neon(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_neon",
-LINEAR_ISA(neon, neon, NULL)
+#define SETS(X)                                                                                                     \
+    PORTABLE_SET(X)                                                                                                 \
+    X(avx2, avx2, NULL, NULL, "f32_avx2", "q8_avx2", "bf16_avx2", "q8_avx2")                                        \
+    X(avx512, avx512, NULL, NULL, "f32_avx512", "q8_avx512vnni", "bf16_avx512", "q8_avx512vnni")                    \
+    X(avx512bf16, avx512, NULL, &tpl_lin_bf16_avx512bf16, "f32_avx512", "q8_avx512vnni", "bf16_avx512bf16",         \
+      "q8_avx512vnni+bf16_avx512bf16")                                                                              \
+    X(amx, avx512, &tpl_lin_wide_amx, &tpl_lin_bf16_amx, "f32_avx512", "q8_amx", "bf16_amx", "q8_avx512vnni+bf16_amx")
+#elif TPL_CPU_ARM
 /* Where the machine has dot products of bytes, q8 rows take these; all else is the same. */
-#define NAME_F32_dotprod NAME_F32_neon
-#define NAME_Q8_dotprod(id, name) [TPL_DTYPE_##id] = "linear_" #name "_q8_neon_dotprod",
 #define tpl_lin_f32_dotprod tpl_lin_f32_neon
 #define tpl_lin_silu_dotprod tpl_lin_silu_neon
-LINEAR_ISA(dotprod, dotprod, NULL)
+#define SETS(X)                                                            \
+    PORTABLE_SET(X)                                                        \
+    X(neon, neon, NULL, NULL, "f32_neon", "q8_neon", "bf16_neon", "q8_neon") \
+    X(dotprod, dotprod, NULL, NULL, "f32_neon", "q8_neon_dotprod", "bf16_neon", "q8_neon_dotprod")
+#else
+#define SETS(X) PORTABLE_SET(X)
 #endif
 
+#define X(set, tiles, wide, bf16, ...)                                                                               \
+    static void run_##set(const tpl_op_ctx *ctx, const tpl_bound *op)                                                \
+    {                                                                                                                \
+        static const tpl_lin_kernels kernels = { tpl_lin_f32_##tiles, tpl_lin_q8_##tiles, wide, bf16,                \
+                                                 tpl_lin_silu_##tiles };                                             \
+        linear_run(ctx, op, &kernels);                                                                               \
+    }
+SETS(X)
+#undef X
+
+typedef enum kernel_set {
+#define X(set, ...) SET_##set,
+    SETS(X)
+#undef X
+    NO_SET
+} kernel_set;
+
 static const struct {
-    const tpl_lin_kernels *kernels;
     void (*run)(const tpl_op_ctx *ctx, const tpl_bound *op);
-    const char *const (*names)[TPL_N_DTYPES];
-} isas[TPL_N_ISAS] = {
-    [TPL_ISA_PORTABLE] = { &kernels_portable, run_portable, names_portable },
+    const char *names[TPL_N_ACTS];
+} sets[] = {
+#define X(set, tiles, wide, bf16, f32_name, q8_name, bf16_name, both_name) \
+    [SET_##set] = { run_##set, { "linear_" f32_name, "linear_" q8_name, "linear_" bf16_name, "linear_" both_name } },
+    SETS(X)
+#undef X
+};
+
+static kernel_set set_of(tpl_isa isa)
+{
+    switch (isa) {
+    case TPL_ISA_PORTABLE: return SET_portable;
 #if TPL_CPU_X86
-    [TPL_ISA_AVX2] = { &kernels_avx2, run_avx2, names_avx2 },
-    [TPL_ISA_AVX512] = { &kernels_avx512, run_avx512, names_avx512 },
-    [TPL_ISA_AMX] = { &kernels_amx, run_amx, names_amx },
+    case TPL_ISA_AVX2: return SET_avx2;
+    case TPL_ISA_AVX512: return tpl_isa_has_bf16(isa) ? SET_avx512bf16 : SET_avx512;
+    case TPL_ISA_AMX: return SET_amx;
 #endif
 #if TPL_CPU_ARM
-    [TPL_ISA_NEON] = { &kernels_neon, run_neon, names_neon },
+    case TPL_ISA_NEON: return tpl_cpu_has_dotprod() ? SET_dotprod : SET_neon;
 #endif
-};
+    default: return NO_SET;
+    }
+}
 
 static tpl_status check_weight(const tpl_bound *op, int i, tpl_err *err)
 {
@@ -311,7 +284,7 @@ static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
                         "linear: gate has %lld outputs, up %lld; epi=1 needs equal shapes",
                         (long long)op->w[0]->rows, (long long)op->w[1]->rows);
-    if (op->in[0].act == TPL_ACT_Q8 && op->in[0].cols % 32)
+    if (tpl_act_in_blocks(op->in[0].act) && op->in[0].cols % 32)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
                         "linear: a q8 operand of %lld columns, not a multiple of 32",
                         (long long)op->in[0].cols);
@@ -320,29 +293,20 @@ static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
 
 tpl_status tpl_cpu_bind_linear(tpl_isa isa, tpl_bound *op, tpl_err *err)
 {
-    if ((unsigned)isa >= TPL_N_ISAS || !isas[isa].run)
+    const kernel_set set = set_of(isa);
+    if (set == NO_SET)
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: no code for %s in this build",
                         tpl_isa_name(isa));
     TPL_TRY(check_counts(op, err));
-    const tpl_act act = op->in[0].act;
     for (int i = 0; i < op->n_w; i++) {
         const tpl_dtype type = op->w[i]->dtype;
-        if ((unsigned)type >= TPL_N_DTYPES ||
-            !(act == TPL_ACT_Q8 ? isas[isa].kernels->q8 : isas[isa].kernels->f32)[type])
-            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name,
-                            "linear: %s is %s, which has no %s kernel for %s rows", op->w[i]->name,
-                            (unsigned)type < TPL_N_DTYPES ? tpl_dtypes[type].name : "?", tpl_isa_name(isa),
-                            act == TPL_ACT_Q8 ? "q8" : "f32");
+        if ((unsigned)type >= TPL_N_DTYPES || !tpl_lin_f32_portable[type])
+            return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: %s is %s, which is no type of weights",
+                            op->w[i]->name, (unsigned)type < TPL_N_DTYPES ? tpl_dtypes[type].name : "?");
         TPL_TRY(check_weight(op, i, err));
     }
     for (int i = 0; i < op->n_out; i++) TPL_TRY(check_out(op, i, err));
-    op->run = isas[isa].run;
-    op->variant = isas[isa].names[act == TPL_ACT_Q8][op->w[0]->dtype];
-#if TPL_CPU_ARM
-    if (isa == TPL_ISA_NEON && act == TPL_ACT_Q8 && tpl_cpu_has_dotprod()) {
-        op->run = run_dotprod;
-        op->variant = names_dotprod[1][op->w[0]->dtype];
-    }
-#endif
+    op->run = sets[set].run;
+    op->variant = sets[set].names[op->in[0].act];
     return TPL_OK;
 }

@@ -37,10 +37,29 @@ enum {
     TPL_WIDE_WORK = 4096
 };
 
+/* The way of an ISA that multiplies bf16 rows, up to TPL_BF16_BLOCK at once, with panels expanded to bf16. The
+ * products of a row do not depend on the other rows. begin and end enclose the calls of `multiply` on a thread;
+ * begin says for how many rows. */
+typedef struct tpl_lin_bf16 {
+    const char *name;
+    void (*begin)(int rows);
+    void (*end)(void);
+    /* Inputs [k0, k1) of a panel of cols inputs, both multiples of 32, zero beyond cols: per pair of inputs 64 bytes,
+     * lane r holding output r's pair, which is the layout of whole bf16 panels. out 64-byte aligned. */
+    void (*expand)(tpl_dtype type, const void *panel, int64_t cols, int64_t k0, int64_t k1, void *out);
+    /* y[p][t][0..15] = (add ? y : 0) + sum over k < cols of x[t][k] * w[p][k][0..15], for 1 or 2 panels; cols a
+     * multiple of 32, rows of y 64-byte pieces ystride[p] bytes apart. */
+    void (*multiply)(const uint8_t *const w[2], int panels, int64_t cols, const void *x, size_t xstride, int rows,
+                     float *const y[2], const size_t ystride[2], bool add);
+} tpl_lin_bf16;
+
+enum { TPL_BF16_BLOCK = 32 /* rows */ };
+
 typedef struct tpl_lin_kernels {
     const tpl_lin_tile *f32; /* [TPL_N_DTYPES], NULL where there is none */
-    const tpl_lin_tile *q8;
+    const tpl_lin_tile *q8;  /* where NULL, q8 rows are made float and go to f32 */
     const tpl_lin_wide *wide; /* for every type with a q8 tile, or NULL */
+    const tpl_lin_bf16 *bf16; /* or NULL: bf16 rows are made float and go to f32 */
     void (*silu_mul)(const float *g, const float *u, float *out, int n);
 } tpl_lin_kernels;
 
@@ -50,6 +69,7 @@ extern const tpl_lin_tile tpl_lin_f32_avx512[TPL_N_DTYPES], tpl_lin_q8_avx512[TP
 extern const tpl_lin_tile tpl_lin_f32_neon[TPL_N_DTYPES], tpl_lin_q8_neon[TPL_N_DTYPES];
 extern const tpl_lin_tile tpl_lin_q8_dotprod[TPL_N_DTYPES]; /* NEON with sdot: same bits as without */
 extern const tpl_lin_wide tpl_lin_wide_amx;
+extern const tpl_lin_bf16 tpl_lin_bf16_amx, tpl_lin_bf16_avx512bf16;
 void tpl_lin_silu_portable(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx2(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx512(const float *g, const float *u, float *out, int n);

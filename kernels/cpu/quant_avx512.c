@@ -4,6 +4,9 @@
  * round to nearest, ties to even, as there. The compiler's form of the loops took 32 ns a block, this one
  * 17. Any thread.
  */
+#define VEC_ISA avx512
+#include "kernels/cpu/bf16.inc"
+
 #include <immintrin.h>
 #include <math.h>
 

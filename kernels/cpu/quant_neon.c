@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tpl_quant_blocks_neon: the arithmetic of quant_rows.inc by hand, a block in eight registers; fcvtns rounds to
- * nearest, ties to even, as there. Any thread.
+ * The quant op's code for NEON: the arithmetic of quant_rows.inc by hand, a block in eight registers; fcvtns rounds
+ * to nearest, ties to even, as there. bf16.inc as the compiler vectorises it. Any thread.
  */
+#define VEC_ISA neon
 #include <arm_neon.h>
 #include <math.h>
 
+#include "kernels/cpu/bf16.inc"
 #include "kernels/cpu/quant.h"
 #include "kernels/ops.h"
 

@@ -13,7 +13,7 @@ local util = require "tpl.util"
 
 local M = {}
 
--- engine.md section 9 for f32. With act = "auto" activations are rounded to 15 bits and the KV cache to f16, at
+-- engine.md section 9 for f32. With act = "auto" activations are rounded to 15 or 8 bits and the KV cache to f16, at
 -- other values on other ranks.
 local tolerances = { f32 = 1e-10, auto = 1e-4 }
 local N_PROMPT, CHUNK, N_NEW = 17, 7, 2

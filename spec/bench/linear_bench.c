@@ -86,7 +86,7 @@ static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64
     b->n = (int)(all / bytes) > 0 ? (int)(all / bytes) : 1;
     b->ops = calloc((size_t)b->n, sizeof *b->ops);
     tpl_weight *w = calloc((size_t)b->n, sizeof *w);
-    const size_t stride = act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4;
+    const size_t stride = tpl_row_bytes(act, cols);
     char *x = tpl_mem_alloc(stride * T_MAX), *y = tpl_mem_alloc((size_t)rows * 4 * T_MAX);
     for (int i = 0; i < b->n; i++) {
         w[i] = (tpl_weight){ "w", type, rows, cols, data + (size_t)i * bytes };
@@ -103,7 +103,7 @@ static void bench_type(bench *b, tpl_isa isa, tpl_dtype type, tpl_act act, int64
     const double one = measure(b, 1), four = measure(b, 4), n = b->n;
     if (b->n > 8) b->n = 8; /* enough for the compute-bound figure */
     const double few = b->n, many = measure(b, T_MAX);
-    printf("%-28s 1 row %6.1f GB/s  4 rows %6.1f GB/s  %d rows %7.0f GFLOP/s\n", b->ops[0].variant,
+    printf("%-5s %-36s 1 row %6.1f GB/s  4 rows %6.1f GB/s  %d rows %7.0f GFLOP/s\n", tpl_dtypes[type].name, b->ops[0].variant,
            n * (double)bytes / one * 1e-9, n * (double)bytes / four * 1e-9, T_MAX,
            2.0 * few * (double)(rows * cols) * T_MAX / many * 1e-9);
     tpl_mem_free(x), tpl_mem_free(y), free(w), free(b->ops);
@@ -128,8 +128,9 @@ int main(int argc, char **argv)
     probe(nth, all);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (argc > 6 && strcmp(argv[6], tpl_dtypes[types[i]].name)) continue;
-        if (i < 5) bench_type(&b, (tpl_isa)isa, types[i], TPL_ACT_Q8, rows, cols, data, all);
-        bench_type(&b, (tpl_isa)isa, types[i], TPL_ACT_F32, rows, cols, data, all);
+        for (int act = 0; act < TPL_N_ACTS; act++)
+            if (act == TPL_ACT_F32 || act == TPL_ACT_BF16 || tpl_dtypes[types[i]].n_elem > 1)
+                bench_type(&b, (tpl_isa)isa, types[i], (tpl_act)act, rows, cols, data, all);
     }
     probe(nth, all);
     tpl_team_free(b.team);

@@ -2,7 +2,7 @@
  *
  * Test only: the tile intrinsics that the AMX sources use, in plain C, so that those sources run on
  * machines without AMX (they still need AVX-512). Written from the instruction descriptions in the Intel
- * SDM, volume 2 (LDTILECFG, TILEZERO, TILELOADD, TILESTORED, TDPBSUD). Stricter than the hardware: an
+ * SDM, volume 2 (LDTILECFG, TILEZERO, TILELOADD, TILESTORED, TDPBSUD, TDPBF16PS). Stricter than the hardware: an
  * unconfigured tile, shapes that do not fit and a tile read before it was written abort. Include after
  * immintrin.h and before the source.
  */
@@ -94,15 +94,43 @@ static inline void emu_dpbsud(int ci, int ai, int bi)
         }
 }
 
+static inline float emu_bf16(const uint8_t *p)
+{
+    const uint32_t bits = (uint32_t)p[0] << 16 | (uint32_t)p[1] << 24;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* c += a * b, bf16 pairs: each pair's two products are added one after the other, which the SDM's text leaves open to a
+ * rounding; no denormals are expected. */
+static inline void emu_dpbf16ps(int ci, int ai, int bi)
+{
+    emu_tile *c = emu_at(ci, 1);
+    const emu_tile *a = emu_at(ai, 1), *b = emu_at(bi, 1);
+    emu_need(c->rows == a->rows && c->row_bytes == b->row_bytes && a->row_bytes == 4 * b->rows,
+             "tdpbf16ps: shapes do not fit");
+    for (int m = 0; m < c->rows; m++)
+        for (int n = 0; n < c->row_bytes / 4; n++) {
+            float sum;
+            memcpy(&sum, &c->data[m][4 * n], 4);
+            for (int k = 0; k < a->row_bytes / 2; k++)
+                sum += emu_bf16(&a->data[m][2 * k]) * emu_bf16(&b->data[k / 2][4 * n + 2 * (k % 2)]);
+            memcpy(&c->data[m][4 * n], &sum, 4);
+        }
+}
+
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbsud
+#undef _tile_dpbf16ps
 #define _tile_loadconfig(cfg) emu_loadconfig(cfg)
 #define _tile_release() emu_release()
 #define _tile_zero(t) emu_zero(t)
 #define _tile_loadd(t, base, stride) emu_loadd(t, base, (size_t)(stride))
 #define _tile_stored(t, base, stride) emu_stored(t, base, (size_t)(stride))
 #define _tile_dpbsud(c, a, b) emu_dpbsud(c, a, b)
+#define _tile_dpbf16ps(c, a, b) emu_dpbf16ps(c, a, b)
 
 #endif

@@ -26,9 +26,8 @@
 static const tpl_dtype all_types[] = { TPL_DTYPE_F32,  TPL_DTYPE_F16,  TPL_DTYPE_BF16, TPL_DTYPE_Q4_0,
                                        TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1, TPL_DTYPE_Q8_0,
                                        TPL_DTYPE_Q4_K, TPL_DTYPE_Q5_K, TPL_DTYPE_Q6_K };
-static const tpl_dtype q8_types[] = { TPL_DTYPE_Q4_0, TPL_DTYPE_Q4_1, TPL_DTYPE_Q5_0, TPL_DTYPE_Q5_1,
-                                      TPL_DTYPE_Q8_0 };
-enum { N_ALL = sizeof all_types / sizeof *all_types, N_Q8 = sizeof q8_types / sizeof *q8_types };
+static const tpl_dtype *const block_types = all_types + 3; /* those with scales */
+enum { N_ALL = sizeof all_types / sizeof *all_types, N_BLOCK = N_ALL - 3, N_Q8 = 5 /* of blocks of 32 */ };
 
 /* -- Random numbers and file rows ---- */
 
@@ -211,7 +210,7 @@ static void free_problem(problem *p)
 static tpl_view view_of(void *data, tpl_act act, int64_t cols)
 {
     return (tpl_view){ data, act,  TPL_SYM_TOK,
-                       1,    cols, act == TPL_ACT_Q8 ? tpl_q8_row_bytes(cols) : (size_t)cols * 4 };
+                       1,    cols, tpl_row_bytes(act, cols) };
 }
 
 /* Runs a bound op for T rows as nth members one after the other (no op here has a barrier inside). */
@@ -258,20 +257,38 @@ static void multiply(const problem *p, tpl_isa isa, tpl_view x, int T, int nth, 
     }
 }
 
-/* Row t of x as numbers. */
-static void x_row(const tpl_view *x, int t, double *out)
+/* Row t of x, whose rows are stored as `form`, as numbers. */
+static void x_row(const tpl_view *x, tpl_act form, int t, double *out)
 {
     char *row = (char *)x->data + (size_t)t * x->stride;
     for (int64_t k = 0; k < x->cols; k++)
-        out[k] = x->act == TPL_ACT_Q8 ? (((int8_t *)row)[k] + ((int8_t *)row)[x->cols + k] / 254.0) * tpl_q8_d(row, x->cols)[k / 32]
-                                      : ((float *)row)[k];
+        switch (form) {
+        case TPL_ACT_F32: out[k] = ((float *)(void *)row)[k]; break;
+        case TPL_ACT_BF16: {
+            const uint32_t bits = (uint32_t)((uint16_t *)(void *)row)[k] << 16;
+            float f;
+            memcpy(&f, &bits, 4);
+            out[k] = f;
+            break;
+        }
+        default: out[k] = (((int8_t *)row)[k] + ((int8_t *)row)[x->cols + k] / 254.0) * tpl_q8_d(row, x->cols)[k / 32];
+        }
 }
 
-static void check_values(const problem *p, int i, const tpl_view *x, int T, const float *y, const char *what)
+/* Products of bf16 on an ISA that has them also round the weights to bf16. */
+static double weight_error(const problem *p, int i, tpl_act form, bool has_bf16, int T)
 {
+    const bool is_wide = form == TPL_ACT_BF16 && has_bf16 && T >= TPL_BF16_ROWS;
+    return is_wide && p->w[i].dtype != TPL_DTYPE_BF16 ? 0x1p-8 : 0;
+}
+
+static void check_values(const problem *p, int i, const tpl_view *x, tpl_act form, int T, const float *y, tpl_isa isa)
+{
+    const double error = 4e-6 + weight_error(p, i, form, tpl_isa_has_bf16(isa), T);
+
     double *xr = malloc((size_t)x->cols * sizeof(double));
     for (int t = 0; t < T; t++) {
-        x_row(x, t, xr);
+        x_row(x, form, t, xr);
         for (int64_t r = 0; r < p->w[i].rows; r++) {
             double sum = 0, size = 0;
             for (int64_t k = 0; k < x->cols; k++) {
@@ -279,41 +296,46 @@ static void check_values(const problem *p, int i, const tpl_view *x, int T, cons
                 sum += v, size += fabs(v);
             }
             const double got = y[t * p->w[i].rows + r];
-            if (!(fabs(got - sum) <= 4e-6 * size + 1e-30))
-                fail_msg("%s %s: row %d output %d: %.9g, expected %.9g (size %.3g)", what,
-                         tpl_dtypes[p->w[i].dtype].name, t, (int)r, got, sum, size);
+            if (!(fabs(got - sum) <= error * size + 1e-30))
+                fail_msg("%s %s rows, %s: row %d output %d: %.9g, expected %.9g (size %.3g)", tpl_isa_name(isa),
+                         tpl_act_names[x->act], tpl_dtypes[p->w[i].dtype].name, t, (int)r, got, sum, size);
         }
     }
     free(xr);
 }
 
-/* x as floats, and the same as q8 by the library's op (checked on its own below). */
-static tpl_view make_x(tpl_act act, int64_t cols, int T)
+/* x as floats, and the same as q8 or bf16 by the library's op (checked on its own below). */
+static tpl_view make_x(tpl_act act, tpl_act form, int64_t cols, int T)
 {
     float *x = tpl_mem_alloc((size_t)(cols * T) * 4);
     for (int64_t i = 0; i < cols * T; i++) x[i] = rnd_float() + (rnd() % 64 ? 0 : 4 * rnd_float());
     if (act == TPL_ACT_F32) return view_of(x, act, cols);
-    tpl_view q = view_of(tpl_mem_alloc(tpl_q8_row_bytes(cols) * (size_t)T), act, cols);
+    tpl_view q = view_of(tpl_mem_alloc(tpl_row_bytes(act, cols) * (size_t)T), act, cols);
     for (int t = 0; t < T; t++) {
         void *row = (char *)q.data + (size_t)t * q.stride;
-        tpl_quant_blocks_portable(x + t * cols, cols / 32, row, (int8_t *)row + cols, tpl_q8_d(row, cols), tpl_q8_ds(row, cols));
+        if (form == TPL_ACT_BF16)
+            tpl_bf16_of_floats_portable(x + t * cols, cols, row);
+        else
+            tpl_quant_blocks_portable(x + t * cols, cols / 32, row, (int8_t *)row + cols, tpl_q8_d(row, cols), tpl_q8_ds(row, cols));
     }
     tpl_mem_free(x);
     return q;
 }
 
-static const int batches[] = { 1, 2, 3, 7, 8, 9, 16, 33, 64 };
+static const int batches[] = { 1, 2, 3, 7, 8, 9, 16, 33, 48, 64 };
 
-/* Values once per batch, then bits: other thread counts, and each row alone. */
-static void check_problem(const problem *p, tpl_isa isa, tpl_act act)
+/* Values once per batch of `most` rows, then bits: other thread counts, and each row alone; for batches of `least` rows on. */
+static void check_batches(const problem *p, tpl_isa isa, tpl_act act, int least, int most)
 {
-    tpl_view x = make_x(act, p->cols, MAX_ROWS);
+    const tpl_act form = tpl_rows_form(act, tpl_isa_has_bf16(isa), most);
+    tpl_view x = make_x(act, form, p->cols, most);
     float *base[3] = { 0 };
-    multiply(p, isa, x, MAX_ROWS, 1, 0, base);
-    for (int i = 0; i < p->n_w; i++) check_values(p, i, &x, MAX_ROWS, base[i], tpl_isa_name(isa));
+    multiply(p, isa, x, most, 1, 0, base);
+    for (int i = 0; i < p->n_w; i++) check_values(p, i, &x, form, most, base[i], isa);
     for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
         for (int nth = 1; nth <= 3; nth++) {
-            const int T = batches[b], first = MAX_ROWS - T;
+            const int T = batches[b], first = most - T;
+            if (T < least || T > most) continue;
             tpl_view part = x;
             part.data = (char *)x.data + (size_t)first * x.stride;
             float *y[3] = { 0 };
@@ -325,6 +347,14 @@ static void check_problem(const problem *p, tpl_isa isa, tpl_act act)
         }
     for (int i = 0; i < p->n_w; i++) free(base[i]);
     tpl_mem_free(x.data);
+}
+
+/* A batch of many rows may go another way than one of few only where bf16 is multiplied. */
+static void check_problem(const problem *p, tpl_isa isa, tpl_act act)
+{
+    const bool has_two = tpl_isa_has_bf16(isa) && (act == TPL_ACT_BF16 || act == TPL_ACT_Q8_BF16);
+    if (has_two) check_batches(p, isa, act, 1, TPL_BF16_ROWS - 1);
+    check_batches(p, isa, act, has_two ? TPL_BF16_ROWS : 1, MAX_ROWS);
 }
 
 static int64_t odd_cols(tpl_dtype type, int i)
@@ -357,7 +387,39 @@ static void test_linear_f32(void **unused)
 
 static void test_linear_q8(void **unused)
 {
-    every_isa(TPL_ACT_Q8, q8_types, N_Q8);
+    every_isa(TPL_ACT_Q8, block_types, N_BLOCK);
+}
+
+static void test_linear_q8_bf16(void **unused)
+{
+    every_isa(TPL_ACT_Q8_BF16, block_types, N_BLOCK);
+}
+
+static void test_linear_bf16(void **unused)
+{
+    every_isa(TPL_ACT_BF16, all_types, N_ALL);
+}
+
+/* Rows too long for the scratch: their inputs are cut, and so are batches whose sums it cannot hold. */
+static void test_linear_long_rows(void **unused)
+{
+    enum { COLS = 12800, T = 1100 };
+    for (int isa = 0; isa < TPL_N_ISAS; isa++) {
+        if (!tpl_isa_usable((tpl_isa)isa) || !tpl_isa_has_bf16((tpl_isa)isa)) continue;
+        problem p = { .cols = COLS };
+        add_weight(&p, TPL_DTYPE_Q8_0, 19);
+        tpl_view x = make_x(TPL_ACT_BF16, TPL_ACT_BF16, COLS, T);
+        float *y[3], *alone[3];
+        multiply(&p, (tpl_isa)isa, x, T, 1, 0, y);
+        x.data = (char *)x.data + (size_t)(T - 40) * x.stride;
+        multiply(&p, (tpl_isa)isa, x, 40, 2, 0, alone);
+        assert_memory_equal(alone[0], y[0] + (T - 40) * 19, 40 * 19 * 4);
+        check_values(&p, 0, &x, TPL_ACT_BF16, 40, alone[0], (tpl_isa)isa);
+        x.data = (char *)x.data - (size_t)(T - 40) * x.stride;
+        free(y[0]), free(alone[0]);
+        tpl_mem_free(x.data);
+        free_problem(&p);
+    }
 }
 
 /* The largest quants times the largest bytes of x, of both signs: no sum of products may leave its integers. */
@@ -428,8 +490,8 @@ static void test_amx_is_avx512(void **unused)
     for (int t = 0; t < N_Q8; t++)
         for (size_t c = 0; c < sizeof cols / sizeof *cols; c++) {
             problem p = { .cols = cols[c] };
-            add_weight(&p, q8_types[t], 37);
-            tpl_view x = make_x(TPL_ACT_Q8, p.cols, MAX_ROWS);
+            add_weight(&p, block_types[t], 37);
+            tpl_view x = make_x(TPL_ACT_Q8, TPL_ACT_Q8, p.cols, MAX_ROWS);
             for (int T = 15; T <= 49; T += 17) { /* 15, 32, 49 */
                 float *tiles[3], *vectors[3];
                 multiply(&p, TPL_ISA_AMX, x, T, 2, 0, tiles);
@@ -447,11 +509,11 @@ static void test_linear_many_weights(void **unused)
 {
     for (int isa = 0; isa < TPL_N_ISAS; isa++) {
         if (!tpl_isa_usable((tpl_isa)isa)) continue;
-        for (int act = 0; act < 2; act++) {
+        for (int act = 0; act < TPL_N_ACTS; act++) {
             problem p = { .cols = 96 };
             add_weight(&p, TPL_DTYPE_Q4_1, 70);
             add_weight(&p, TPL_DTYPE_Q8_0, 24);
-            add_weight(&p, act == TPL_ACT_Q8 ? TPL_DTYPE_Q5_0 : TPL_DTYPE_F16, 5);
+            add_weight(&p, tpl_act_in_blocks((tpl_act)act) ? TPL_DTYPE_Q5_0 : TPL_DTYPE_F16, 5);
             check_problem(&p, (tpl_isa)isa, (tpl_act)act);
             free_problem(&p);
         }
@@ -466,7 +528,7 @@ static void test_linear_shares(void **unused)
     add_weight(&p, TPL_DTYPE_Q4_1, 40);
     add_weight(&p, TPL_DTYPE_Q4_1, 16);
     const int T = 700;
-    tpl_view x = make_x(TPL_ACT_Q8, p.cols, T);
+    tpl_view x = make_x(TPL_ACT_Q8, TPL_ACT_Q8, p.cols, T);
     float *base[3], *y[3];
     multiply(&p, TPL_ISA_PORTABLE, x, T, 1, 0, base);
     for (int nth = 2; nth < 40; nth += 3)
@@ -487,11 +549,12 @@ static void test_linear_epi(void **unused)
 {
     for (int isa = 0; isa < TPL_N_ISAS; isa++) {
         if (!tpl_isa_usable((tpl_isa)isa)) continue;
+        for (int act = 0; act < TPL_N_ACTS; act++) {
         problem p = { .cols = 64 };
         add_weight(&p, TPL_DTYPE_Q4_1, 41);
         add_weight(&p, TPL_DTYPE_Q4_1, 41);
         const int T = 70;
-        tpl_view x = make_x(TPL_ACT_Q8, p.cols, T);
+        tpl_view x = make_x((tpl_act)act, tpl_rows_form((tpl_act)act, tpl_isa_has_bf16((tpl_isa)isa), T), p.cols, T);
         float *apart[3], *h[3], *h3[3];
         multiply(&p, (tpl_isa)isa, x, T, 1, 0, apart);
         multiply(&p, (tpl_isa)isa, x, T, 1, 1, h);
@@ -504,6 +567,7 @@ static void test_linear_epi(void **unused)
         free(apart[0]), free(apart[1]), free(h[0]), free(h3[0]);
         tpl_mem_free(x.data);
         free_problem(&p);
+        }
     }
 }
 
@@ -634,6 +698,48 @@ static void test_quant(void **unused)
     tpl_mem_free(x);
 }
 
+/* Rounding to bf16 as IEEE 754 has it (nearest, ties to even), written again as a search for the nearer neighbour; the op's zeros
+ * behind the columns; the same bits by every ISA and thread count. */
+static void test_quant_bf16(void **unused)
+{
+    enum { COLS = 203, T = 9 };
+    float *x = tpl_mem_alloc(COLS * T * 4);
+    static const float hard[] = { 1.00390625f, 1.01171875f, -1.00390625f, 0, -0.0f, 1e-42f, 3.4e38f, INFINITY, -INFINITY, NAN };
+    for (int i = 0; i < COLS * T; i++) x[i] = i < 10 ? hard[i] : rnd_float() * (i / COLS + 1);
+    const size_t bytes = tpl_bf16_row_bytes(COLS);
+    char *first = NULL;
+    for (int isa = 0; isa < TPL_N_ISAS; isa++)
+        for (int nth = 1; tpl_isa_usable((tpl_isa)isa) && nth <= 3; nth++) {
+            tpl_err err = { 0 };
+            char *q = tpl_mem_alloc(bytes * T);
+            for (int t = 0; t < T; t++) memset(q + (size_t)t * bytes + 2 * COLS, 0x7f, 42); /* up to whole 64 bytes */
+            tpl_bound op = { .name = "quant", .kind = TPL_OP_ID_QUANT, .n_in = 1, .n_out = 1 };
+            op.in[0] = view_of(x, TPL_ACT_F32, COLS), op.out[0] = view_of(q, TPL_ACT_BF16, COLS);
+            assert_int_equal(tpl_cpu_bind_quant((tpl_isa)isa, &op, &err), TPL_OK);
+            run_op(&op, T, nth);
+            if (!first) first = q;
+            assert_memory_equal(q, first, bytes * T);
+            if (q != first) tpl_mem_free(q);
+        }
+    for (int i = 0; i < COLS * T; i++) {
+        const uint16_t *row = (const uint16_t *)(const void *)(first + (size_t)(i / COLS) * bytes), got = row[i % COLS];
+        uint32_t bits;
+        memcpy(&bits, x + i, 4);
+        const uint32_t low = bits & 0xffff0000, high = low + 0x10000; /* neighbours; high may be infinity */
+        if (isnan(x[i])) {
+            assert_true((got & 0x7f80) == 0x7f80 && (got & 0x7f));
+            continue;
+        }
+        const uint32_t to_low = bits - low, to_high = high - bits;
+        const uint32_t want = to_low < to_high || (to_low == to_high && !(low >> 16 & 1)) ? low >> 16 : high >> 16;
+        assert_int_equal(got, want);
+    }
+    for (int t = 0; t < T; t++)
+        for (int k = COLS; k < 224; k++) assert_int_equal(((uint16_t *)(void *)(first + (size_t)t * bytes))[k], 0);
+    tpl_mem_free(first);
+    tpl_mem_free(x);
+}
+
 static void test_quant_not_finite(void **unused)
 {
     const float bad[] = { INFINITY, -INFINITY, NAN };
@@ -659,10 +765,11 @@ static void test_refusals(void **unused)
     float y0[64], y1[64], *y[3] = { y0, y1 };
     tpl_err err = { 0 };
     char x[256];
+    p.w[0].dtype = TPL_DTYPE_I32;
     tpl_bound op = linear_op(&p, view_of(x, TPL_ACT_Q8, 64), y, 0);
-    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err),
-                     TPL_ERR_UNSUPPORTED); /* no q8 path for f16 */
-    assert_non_null(strstr(err.msg, "f16"));
+    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err), TPL_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "i32"));
+    p.w[0].dtype = TPL_DTYPE_F16;
     err = (tpl_err){ 0 };
     op = linear_op(&p, view_of(x, TPL_ACT_F32, 96), y, 0);
     assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err),
@@ -700,9 +807,13 @@ int main(void)
         cmocka_unit_test(test_dequant_and_unpack),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_quant),
+        cmocka_unit_test(test_quant_bf16),
         cmocka_unit_test(test_quant_not_finite),
         cmocka_unit_test(test_linear_f32),
         cmocka_unit_test(test_linear_q8),
+        cmocka_unit_test(test_linear_q8_bf16),
+        cmocka_unit_test(test_linear_bf16),
+        cmocka_unit_test(test_linear_long_rows),
         cmocka_unit_test(test_linear_largest),
         cmocka_unit_test(test_amx_is_avx512),
 #if TPL_CPU_ARM

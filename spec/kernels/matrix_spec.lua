@@ -77,14 +77,18 @@ describe("tpl.core.kernels sizes", function()
     assert.has_error(function() kernels.pack_bytes("f32", -1, 32) end)
     assert.has_error(function() kernels.pack_bytes("f32", 1.5, 32) end)
   end)
-  it("gives the bytes of a quantised row: 32 quants, a scale and a scaled sum per block, to 64", function()
-    assert.equal(128, kernels.q8_row_bytes(32)) -- 2 * 32 + 8 = 72
-    assert.equal(1344, kernels.q8_row_bytes(576)) -- 2 * 576 + 18 * 8 = 1296
-    assert.has_error(function() kernels.q8_row_bytes(33) end)
+  it("gives the bytes of rows: 32 quants twice, a scale and a scaled sum per block, to 64; bf16 to odd lines of 64", function()
+    assert.equal(128, kernels.row_bytes("q8", 32)) -- 2 * 32 + 8 = 72
+    assert.equal(1344, kernels.row_bytes("q8_bf16", 576)) -- 2 * 576 + 18 * 8 = 1296
+    assert.equal(1216, kernels.row_bytes("bf16", 576)) -- 1152 = 18 lines, one more
+    assert.equal(20, kernels.row_bytes("f32", 5))
+    assert.has_error(function() kernels.row_bytes("q8", 33) end)
+    assert.has_error(function() kernels.row_bytes("i4", 32) end)
   end)
-  it("quantises activations for the types with blocks of 32", function()
-    for _, t in ipairs { "q4_0", "q4_1", "q5_0", "q5_1", "q8_0" } do assert.is_true(kernels.wants_q8(t), t) end
-    for _, t in ipairs { "f32", "f16", "bf16", "q4_k", "q5_k", "q6_k" } do assert.is_false(kernels.wants_q8(t), t) end
+  it("rounds activations to q8 or bf16 for types with blocks, to bf16 for 16-bit floats, not for f32", function()
+    for _, t in ipairs { "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k" } do assert.equal("q8_bf16", kernels.wants(t), t) end
+    for _, t in ipairs { "f16", "bf16" } do assert.equal("bf16", kernels.wants(t), t) end
+    assert.equal("f32", kernels.wants "f32")
   end)
 end)
 

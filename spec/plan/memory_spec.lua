@@ -16,11 +16,19 @@ describe("tpl.plan.memory", function()
     assert.equal(192, memory.row_bytes("q8", 64))
     assert.equal(256, memory.row_bytes("f32", 64))
   end)
-  it("gives a q8 row the bytes that the kernels take", function()
+  it("gives a bf16 row an odd number of 64-byte lines", function()
+    assert.equal(64, memory.row_bytes("bf16", 5))
+    assert.equal(192, memory.row_bytes("bf16", 64)) -- 128, then one line more
+    assert.equal(192, memory.row_bytes("bf16", 96))
+  end)
+  it("gives a row of every form the bytes that the kernels take", function()
     local kernels = require "tpl.core".kernels
-    for _, cols in ipairs { 32, 64, 96, 128, 576, 1536, 4096 } do
-      assert.equal(kernels.q8_row_bytes(cols), memory.row_bytes("q8", cols))
+    for _, act in ipairs { "f32", "q8", "bf16", "q8_bf16" } do
+      for _, cols in ipairs { 32, 64, 96, 128, 576, 1536, 4096 } do
+        assert.equal(kernels.row_bytes(act, cols), memory.row_bytes(act, cols))
+      end
     end
+    assert.equal(kernels.row_bytes("bf16", 77), memory.row_bytes("bf16", 77))
   end)
   it("lets a value lie where a dead one lay", function()
     local a, b, c = value("a", 16), value("b", 16), value("c", 16)

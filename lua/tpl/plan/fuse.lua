@@ -129,22 +129,30 @@ function M.run(ops, skip)
   return ops
 end
 
---- Insert the quantisation of activations before matrix products that want it: once for each value, shared by
---- its readers. Not a fusion: it decides the arithmetic (act = "auto").
+-- The form in which an op takes its operand: that which all its weights want, else floats.
+local function form_of(op, wants)
+  if op.kind ~= "linear" then return "f32" end
+  local form = wants(op.ws[1].dtype)
+  for _, w in ipairs(op.ws) do if wants(w.dtype) ~= form then return "f32" end end
+  return form
+end
+
+--- Insert the rounding of activations before matrix products that want it: once for each value and form, shared by
+--- its readers. Not a fusion: it decides the arithmetic (act = "auto" and "bf16").
 ---@param ops tpl.LowOp[]
----@param wants fun(dtype: string): boolean
+---@param wants fun(dtype: string): string   the form of rows (tpl_act_names of kernels/ops.h) for weights of that type
 ---@return tpl.LowOp[]
 function M.quantise(ops, wants)
   local out, made = {}, {}
   for _, op in ipairs(ops) do
-    local is_q8 = op.kind == "linear"
-    for _, w in ipairs(op.ws) do is_q8 = is_q8 and wants(w.dtype) end
-    if is_q8 then
+    local form = form_of(op, wants)
+    if form ~= "f32" then
       local x = op.ins[1]
-      local q = made[x]
+      made[x] = made[x] or {}
+      local q = made[x][form]
       if not q then
-        q = { name = x.name .. ".q8", act = "q8", sym = x.sym, div = x.div, cols = x.cols, dims = x.dims, pl = x.pl }
-        made[x] = q
+        q = { name = x.name .. "." .. form, act = form, sym = x.sym, div = x.div, cols = x.cols, dims = x.dims, pl = x.pl }
+        made[x][form] = q
         out[#out + 1] = { kind = "quant", name = q.name, layer = op.layer, mark = op.mark, src = op.src,
           outs = { q }, ins = { x }, ws = {}, imm = {} }
       end

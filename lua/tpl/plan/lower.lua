@@ -10,7 +10,7 @@ local M = {}
 
 ---@class tpl.LowValue
 ---@field name string      name of the op that makes it
----@field act string       "f32" or "q8"
+---@field act string       how its rows are stored: "f32", "q8", "bf16", "q8_bf16" (kernels/ops.h)
 ---@field sym string       "tok" or "out"
 ---@field div integer      rows on a rank = rows of the step / div
 ---@field cols integer[]   columns on each rank (1-based list of the stage's ranks)

@@ -133,6 +133,18 @@ end
 
 local function round_up(n, unit) return math.ceil(n / unit) * unit end
 
+-- The form of rows that products with weights of a type take, by `act` and --deterministic; nil: always floats.
+local function wanted_form(act, is_deterministic)
+  local wants = core().kernels.wants
+  if act == "f32" then return nil end
+  if act == "bf16" then return function() return "bf16" end end
+  return function(dtype)
+    local form = wants(dtype)
+    -- q8_bf16 and bf16 rows are multiplied by other code when a step has many rows than when it has few
+    return not is_deterministic and form or form == "q8_bf16" and "q8" or "f32"
+  end
+end
+
 local function build_stage(self, spec, i)
   local origin, model, names = self.deploy.origin, self.model, self.config.names
   local graph = typing.build { model = model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout,
@@ -140,7 +152,8 @@ local function build_stage(self, spec, i)
     where = origin and origin.where, find = self.where_to_look }
   local lowered = lower.graph(graph, self.config, function(name) return model:tensor(names, name) end)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
-  if self.deploy.act == "auto" then lowered.ops = fuse.quantise(lowered.ops, core().kernels.wants_q8) end
+  local wants = wanted_form(self.deploy.act, self.options.deterministic)
+  if wants then lowered.ops = fuse.quantise(lowered.ops, wants) end
   return graph, lowered
 end
 
@@ -269,9 +282,6 @@ local function make(deploy, options)
     model = model, model_file = model_file, where_to_look = look, tokenizer_path = open.tokenizer,
       warnings = open.warnings }, Plan)
   self.dtype = dtype_of(open, model, self.config)
-  if deploy.act == "bf16" then
-    self:warn("act", "act = bf16 has no kernels of its own in this version: computed in f32, which is more exact", "act")
-  end
   local trace = typing.trace(model, self.config)
   check_types(trace, self.dtype, open.path)
   check_shapes(open, model, self.config, trace)

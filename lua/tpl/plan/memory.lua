@@ -7,10 +7,12 @@ local M = {}
 
 local ALIGN = 64
 
---- Bytes of a row on a rank: as tpl_view.stride in kernels/ops.h.
+--- Bytes of a row on a rank: as tpl_row_bytes in kernels/ops.h.
 function M.row_bytes(act, cols)
   if act == "f32" then return cols * 4 end
-  return math.floor((2 * cols + cols / 32 * 8 + ALIGN - 1) / ALIGN) * ALIGN
+  local lines = math.ceil((act == "bf16" and 2 * cols or 2 * cols + cols / 32 * 8) / ALIGN)
+  if act == "bf16" then lines = lines + (lines + 1) % 2 end -- odd
+  return lines * ALIGN
 end
 
 local function bytes_on(v, caps, r)
