@@ -33,7 +33,8 @@
  *                  pairs (i, i + rot/2), mode 1 pairs (2i, 2i+1); cos and sin are multiplied by mscale; may be in place
  *  kv_write        writes k[T, kvh*hd] and v[T, kvh*hd] of each token to the paged cache
  *  rope_kv         rope of q (in place) and of k, then kv_write
- *  attend          o[T, kvh*grp*hd]: causal softmax(q k^T * scale) v over the pages of each token's sequence, window 0 = no limit
+ *  attend          o[T, kvh*grp*hd]: causal softmax(q k^T * scale) v over the pages of each token's sequence, window 0 = no limit;
+ *                  exact=1: products of floats only, the same bits whatever shares the step
  *  rows            out[O, cols] = x rows picked by step.out; rows not in this rank's piece (cut=1) are zero
  *  slice           out columns: [rows][outer][n][inner] -> the entries of `index` of the middle dim
  *  slice_tok       out rows: this rank's piece of the rows
@@ -53,7 +54,7 @@
     X(KV_WRITE, "kv_write", 0, 2, 0, "kvh:i hd:i part:i", TPL_OP_KERNEL | TPL_OP_STATE)       \
     X(ROPE_KV, "rope_kv", 1, 3, 0, "heads:i kvh:i hd:i rot:i mode:i freqs:i mscale:f part:i", \
       TPL_OP_KERNEL | TPL_OP_STATE)                                                           \
-    X(ATTEND, "attend", 1, 1, 0, "kvh:i grp:i hd:i scale:f window:i part:i", TPL_OP_KERNEL | TPL_OP_STATE) \
+    X(ATTEND, "attend", 1, 1, 0, "kvh:i grp:i hd:i scale:f window:i part:i exact:i", TPL_OP_KERNEL | TPL_OP_STATE) \
     X(ROWS, "rows", 1, 1, 0, "cut:i part:i", TPL_OP_KERNEL)                                   \
     X(SLICE, "slice", 1, 1, 0, "outer:i n:i inner:i index:i", TPL_OP_KERNEL)                  \
     X(SLICE_TOK, "slice_tok", 1, 1, 0, "part:i", TPL_OP_KERNEL)                               \

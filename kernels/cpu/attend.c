@@ -20,6 +20,7 @@ void att_shape_init(att_shape *a, const tpl_op_ctx *ctx, const tpl_bound *op)
                       .scale = (float)op->imm[3].f,
                       .window = (int)op->imm[4].i,
                       .tok0 = op->imm[5].i * rows,
+                      .is_exact = op->imm[6].i != 0,
                       .rows = rows };
 }
 
@@ -89,7 +90,8 @@ att_work *att_work_init(const att_shape *a, void *scratch)
     w->oc = w->s + ATT_ROWS * ATT_TILE;
     w->o = w->oc + (size_t)a->ld * ATT_ROWS;
     w->zero = w->o + (size_t)a->ld * ATT_ROWS;
-    w->slots = w->zero + a->ld;
+    w->tiles = (char *)(w->zero + a->ld);
+    w->slots = (float *)(void *)(w->tiles + a->tile_bytes);
     memset(w->zero, 0, (size_t)a->ld * 4);
     return w;
 }
@@ -129,7 +131,7 @@ void att_plan_init(att_plan *p, const att_shape *a, const tpl_op_ctx *ctx, const
     }
     if (ctx->nth == 1 || ctx->nth > ATT_MAX_THREADS || op->out[0].data == op->in[0].data) return;
     int64_t slots = (p->n_chunks + ctx->nth - 1) / ctx->nth;
-    size_t bytes = work_bytes(a->hd) + (size_t)(slots * p->slot_rows * (a->ld + 2)) * 4;
+    size_t bytes = work_bytes(a->hd) + a->tile_bytes + (size_t)(slots * p->slot_rows * (a->ld + 2)) * 4;
     bool fits = bytes <= tpl_backend_cpu()->scratch_bytes &&
                 (size_t)ctx->nth * sizeof(float *) <= (size_t)a->rows * op->out[0].stride;
     p->is_split = fits && wants_split(p, a, n_items, ctx->nth);
@@ -179,5 +181,12 @@ tpl_status tpl_cpu_bind_attend(tpl_isa isa, tpl_bound *op, tpl_err *err)
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "",
                         "kernels: %s: needs %zu bytes of scratch memory per thread, the backend has %zu",
                         op->name, need, have);
+#if TPL_CPU_X86
+    if (isa == TPL_ISA_AMX) {
+        op->run = tpl_attend_amx;
+        op->variant = "attend_amx";
+        return TPL_OK;
+    }
+#endif
     return tpl_simple_pick(isa, op, codes);
 }

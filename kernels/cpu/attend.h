@@ -12,7 +12,8 @@
  *      m' = max(m, mc);  l' = l e^(m-m') + lc e^(mc-m');  o' = o e^(m-m') + oc e^(mc-m')
  *
  * A row's arithmetic is thus a function of its own query and its keys' positions alone: who shares the
- * item, how many threads there are, the page size and the page order do not change one bit. Threads take
+ * item, how many threads there are, the page size and the page order do not change one bit. (By tiles,
+ * attend_tiles.inc, only the number of rows of the item matters too: those with few go the exact way.) Threads take
  * items of about equal cost; where there are too few, they take (item, chunk) pairs, keep the chunks'
  * results in their scratch memory and merge after a barrier, with the same bits.
  */
@@ -32,6 +33,8 @@ typedef struct att_shape {
     int window;
     float scale;
     int64_t tok0, rows; /* this rank's tokens of the step */
+    bool is_exact;      /* products of floats only, and so the same bits whatever shares the step */
+    size_t tile_bytes;  /* scratch memory of the way by tiles; 0: not taken */
 } att_shape;
 
 typedef struct att_item {
@@ -81,6 +84,7 @@ typedef struct att_work {
     float *oc;    /* [ATT_ROWS][ld]: the chunk's weighted values */
     float *o;     /* [ATT_ROWS][ld]: merged */
     float *zero;  /* [hd] */
+    char *tiles;  /* a->tile_bytes of them */
     float *slots; /* chunk results of a split: per slot m[rows], l[rows], o[rows][ld] */
     float m[ATT_ROWS], l[ATT_ROWS], mc[ATT_ROWS], lc[ATT_ROWS];
     const float *q[ATT_ROWS];

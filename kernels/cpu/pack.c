@@ -84,11 +84,6 @@ static void pack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *ds
     }
 }
 
-static void pack_block(const tpl_panel_field *f, const uint8_t *src, uint8_t *dst, int r)
-{
-    for (int i = 0; i < TPL_PANEL_FIELDS && f[i].unit; i++) pack_field(&f[i], src, dst, r);
-}
-
 /* Where input k of row r of a bf16 panel lies: in pairs, an odd last input alone. */
 static size_t bf16_at(int64_t cols, int64_t k, int r)
 {
@@ -96,21 +91,83 @@ static size_t bf16_at(int64_t cols, int64_t k, int r)
     return k == (cols & ~INT64_C(1)) ? pair + (size_t)r * 2 : pair + (size_t)r * 4 + (size_t)(k & 1) * 2;
 }
 
+typedef uint32_t quad __attribute__((vector_size(16)));
+typedef quad quad_loose __attribute__((aligned(1), may_alias));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIX(a, b, ...) __builtin_shuffle(a, b, (quad){ __VA_ARGS__ })
+#endif
+
+/* n units of 4 bytes from each of 16 rows that lie row_bytes apart, unit u of row r to dst + 64 u + 4 r: squares of
+ * 4 x 4 are transposed in registers. */
+static void pack_units(const uint8_t *src, size_t row_bytes, int64_t n, uint8_t *dst)
+{
+    int64_t u = 0;
+    for (; u + 4 <= n; u += 4)
+        for (size_t r = 0; r < TPL_PANEL_ROWS; r += 4) {
+            quad x[4];
+            for (size_t i = 0; i < 4; i++) x[i] = *(const quad_loose *)(src + (r + i) * row_bytes + 4 * u);
+            const quad a = MIX(x[0], x[1], 0, 4, 1, 5), b = MIX(x[2], x[3], 0, 4, 1, 5);
+            const quad c = MIX(x[0], x[1], 2, 6, 3, 7), d = MIX(x[2], x[3], 2, 6, 3, 7);
+            quad_loose *to = (quad_loose *)(dst + 64 * u + 4 * r);
+            to[0] = MIX(a, b, 0, 1, 4, 5), to[4] = MIX(a, b, 2, 3, 6, 7);
+            to[8] = MIX(c, d, 0, 1, 4, 5), to[12] = MIX(c, d, 2, 3, 6, 7);
+        }
+    for (; u < n; u++)
+        for (size_t r = 0; r < TPL_PANEL_ROWS; r++) memcpy(dst + 64 * u + 4 * r, src + r * row_bytes + 4 * u, 4);
+}
+
+/* The same for units of 2 bytes: unit u of row r to dst + 32 u + 2 r. */
+static void pack_halves(const uint8_t *src, size_t row_bytes, int64_t n, uint8_t *dst)
+{
+    for (int64_t u = 0; u < n; u++) {
+        uint16_t x[TPL_PANEL_ROWS];
+        for (size_t r = 0; r < TPL_PANEL_ROWS; r++) memcpy(&x[r], src + r * row_bytes + 2 * u, 2);
+        memcpy(dst + 32 * u, x, sizeof x);
+    }
+}
+
+/* Panels of plain elements: whole panels in units, the rest one by one. */
+static void pack_plain(tpl_dtype dtype, int64_t cols, const uint8_t *rows, int n, uint8_t *out)
+{
+    const size_t size = tpl_dtypes[dtype].n_bytes, row_bytes = (size_t)cols * size;
+    int64_t k0 = 0;
+    if (n == TPL_PANEL_ROWS) {
+        k0 = dtype == TPL_DTYPE_BF16 ? cols & ~INT64_C(1) : cols;
+        if (dtype == TPL_DTYPE_F16)
+            pack_halves(rows, row_bytes, cols, out);
+        else
+            pack_units(rows, row_bytes, k0 * (int64_t)size / 4, out);
+    }
+    for (int r = 0; r < n; r++)
+        for (int64_t k = k0; k < cols; k++) {
+            const size_t at = dtype == TPL_DTYPE_BF16 ? bf16_at(cols, k, r) : ((size_t)k * TPL_PANEL_ROWS + (size_t)r) * size;
+            memcpy(out + at, rows + (size_t)r * row_bytes + (size_t)k * size, size);
+        }
+}
+
+static void pack_blocks(tpl_dtype dtype, int64_t cols, const uint8_t *rows, int n, uint8_t *out)
+{
+    const size_t block = tpl_dtypes[dtype].n_bytes, n_blocks = (size_t)(cols / tpl_dtypes[dtype].n_elem);
+    const size_t row_bytes = n_blocks * block;
+    for (size_t b = 0; b < n_blocks; b++, rows += block, out += block * TPL_PANEL_ROWS)
+        for (const tpl_panel_field *f = fields[dtype]; f < fields[dtype] + TPL_PANEL_FIELDS && f->unit; f++)
+            if (n == TPL_PANEL_ROWS && f->unit == 4 && !f->is_q5_bits)
+                pack_units(rows + f->file, row_bytes, f->n, out + f->panel);
+            else if (n == TPL_PANEL_ROWS && f->unit == 2)
+                pack_halves(rows + f->file, row_bytes, f->n, out + f->panel);
+            else
+                for (int r = 0; r < n; r++) pack_field(f, rows + (size_t)r * row_bytes, out, r);
+}
+
 void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int64_t panel, void *dst)
 {
-    const tpl_panel_field *f = tpl_panel_fields(dtype);
-    const size_t block = tpl_dtypes[dtype].n_bytes, n_blocks = (size_t)(cols / tpl_dtypes[dtype].n_elem);
     const size_t panel_bytes = tpl_panel_bytes(dtype, cols);
     uint8_t *out = (uint8_t *)dst + (size_t)panel * panel_bytes;
     if (n < TPL_PANEL_ROWS) memset(out, 0, panel_bytes);
-    for (int r = 0; r < n; r++) {
-        const uint8_t *row = (const uint8_t *)rows + (size_t)r * n_blocks * block;
-        if (dtype == TPL_DTYPE_BF16)
-            for (int64_t k = 0; k < cols; k++) memcpy(out + bf16_at(cols, k, r), row + 2 * k, 2);
-        else
-            for (size_t b = 0; b < n_blocks; b++)
-                pack_block(f, row + b * block, out + b * block * TPL_PANEL_ROWS, r);
-    }
+    (tpl_dtypes[dtype].n_elem == 1 ? pack_plain : pack_blocks)(dtype, cols, rows, n, out);
 }
 
 static void unpack_field(const tpl_panel_field *f, const uint8_t *src, uint8_t *dst, int r)

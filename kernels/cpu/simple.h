@@ -27,6 +27,7 @@ size_t tpl_cpu_sample_scratch(int64_t vocab);
     tpl_run_fn tpl_##name##_neon;
 TPL_SIMPLE_RUNS(X)
 #undef X
+tpl_run_fn tpl_attend_amx;
 
 typedef struct tpl_simple_code {
     tpl_run_fn *run;

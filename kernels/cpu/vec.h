@@ -90,20 +90,28 @@ VEC_INLINE vf vf_min(vf a, vf b)
 /* Sum and maximum of the lanes, halves folded onto each other. */
 VEC_INLINE float vf_sum(vf x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#else
     float t[VW];
     memcpy(t, &x, sizeof t);
     for (int w = VW / 2; w; w /= 2)
         for (int i = 0; i < w; i++) t[i] += t[i + w];
     return t[0];
+#endif
 }
 
 VEC_INLINE float vf_hmax(vf x)
 {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#else
     float t[VW];
     memcpy(t, &x, sizeof t);
     for (int w = VW / 2; w; w /= 2)
         for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
     return t[0];
+#endif
 }
 
 /* 0, 1, 2, .. */

@@ -382,6 +382,7 @@ typedef struct att_case {
     int kvh, grp, hd, window;
     tpl_dtype dtype;
     int n_seq;
+    bool is_exact;
     float *k, *v, *q; /* [n_seq][MAX_LEN][heads * hd], the whole sequences */
 } att_case;
 
@@ -456,7 +457,7 @@ static void run_attend(tpl_isa isa, const att_case *c, const chunk *chunks, int 
         .kv = &kv,
         .in = { toks(q, width) },
         .out = { toks(o, width) },
-        .imm = { { c->kvh }, { c->grp }, { c->hd }, { .f = 1 / sqrt(c->hd) }, { c->window }, { 0 } }
+        .imm = { { c->kvh }, { c->grp }, { c->hd }, { .f = 1 / sqrt(c->hd) }, { c->window }, { 0 }, { c->is_exact } }
     };
     bind_op(isa, &op);
     run_op(&op, s, nth);
@@ -507,6 +508,43 @@ static void test_attend(void **state)
         check_attend(isa, 2, 1, 20, 0, TPL_DTYPE_F32);
         check_attend(isa, 1, 7, 8, 40, TPL_DTYPE_F32);
         check_attend(isa, 2, 2, 32, 100, TPL_DTYPE_F16);
+    }
+}
+
+/* On tiles factors are rounded to bf16: within 2^-8 of a score of about 1.5 and of a value, so 2e-2 here; items of few
+ * rows and exact ones are those of AVX-512. The same bits for any threads, pages and page order. */
+static void test_attend_tiles(void **state)
+{
+    (void)state;
+    static const struct { int kvh, grp, hd, window; } cases[] = { { 3, 3, 64, 0 }, { 1, 4, 80, 0 }, { 2, 2, 32, 100 }, { 1, 7, 20, 40 }, { 1, 1, 256, 0 } };
+    if (!tpl_isa_usable(TPL_ISA_AMX)) skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int grp = cases[i].grp, hd = cases[i].hd;
+        const chunk whole[] = { { 0, 150 }, { 0, 17 }, { 0, 300 } };
+        const int64_t width = cases[i].kvh * grp * hd, n = 3 * MAX_LEN * width;
+        att_case c = new_att(cases[i].kvh, grp, hd, cases[i].window, TPL_DTYPE_F16, 3);
+        float *first = calloc((size_t)n, 4), *out = calloc((size_t)n, 4), *exact = calloc((size_t)n, 4);
+        double *want = calloc((size_t)hd, 8), worst = 0;
+        run_attend(TPL_ISA_AMX, &c, whole, 16, 1, first);
+        for (int s = 0; s < 3; s++)
+            for (int pos = 0; pos < whole[s].q_len; pos += pos < 4 || pos > 250 ? 1 : 5)
+                for (int h = 0; h < c.kvh * grp; h++) {
+                    want_attend(want, &c, s, pos, h);
+                    const float *got = first + (s * MAX_LEN + pos) * width + h * hd;
+                    assert_near(got, want, hd, 2e-2);
+                    for (int d = 0; d < hd; d++) worst = fmax(worst, fabs(got[d] - want[d]));
+                }
+        assert_true(worst > 1e-5); /* it did go by tiles */
+        for (int nth = 1; nth <= MAX_NTH; nth++) {
+            run_attend(TPL_ISA_AMX, &c, whole, nth == 2 ? 48 : 1, nth, out);
+            assert_memory_equal(out, first, (size_t)n * 4);
+        }
+        c.is_exact = true;
+        run_attend(TPL_ISA_AMX, &c, whole, 16, 1, out);
+        run_attend(TPL_ISA_AVX512, &c, whole, 16, 1, exact);
+        assert_memory_equal(out, exact, (size_t)n * 4);
+        free(first), free(out), free(exact), free(want);
+        free_att(&c);
     }
 }
 
@@ -725,6 +763,7 @@ int main(void)
         cmocka_unit_test(test_rows_ops),     cmocka_unit_test(test_silu_far_out),
         cmocka_unit_test(test_bias_off),     cmocka_unit_test(test_rope),
         cmocka_unit_test(test_kv_write),     cmocka_unit_test(test_attend),
+        cmocka_unit_test(test_attend_tiles),
         cmocka_unit_test(test_attend_split), cmocka_unit_test(test_attend_plan),
         cmocka_unit_test(test_token_cut),    cmocka_unit_test(test_rows),
         cmocka_unit_test(test_slice),        cmocka_unit_test(test_refusals),

@@ -207,7 +207,8 @@ function lower.attend(self, op)
   write.name = op.name .. ".kv_write"
   local grp = { i = self:each_rank(function(r) return self:count(q.pl, { "grp" }, r) end) }
   self:emit(op, "attend", { self:value(op.outs[1], op.name) }, { ins[1] },
-    { imm = { kvh, grp, { i = hd }, { f = op.attrs.scale }, { i = op.attrs.window }, self:part(q) }, state = state })
+    { imm = { kvh, grp, { i = hd }, { f = op.attrs.scale }, { i = op.attrs.window }, self:part(q), { i = self.is_exact and 1 or 0 } },
+      state = state })
 end
 
 function lower.rows(self, op)
@@ -313,8 +314,8 @@ end
 ---@param config table                      normalised config (rotary tables)
 ---@param tensor fun(weight: string): string  the checkpoint's name of a weight
 ---@return tpl.Lowered
-function M.graph(graph, config, tensor)
-  local self = setmetatable({ graph = graph, mesh = graph.mesh, config = config, tensor = tensor, ops = {},
+function M.graph(graph, config, tensor, is_exact)
+  local self = setmetatable({ graph = graph, mesh = graph.mesh, config = config, tensor = tensor, is_exact = is_exact, ops = {},
     values = {}, weights = {}, weight_list = {} }, Low)
   for _, op in ipairs(graph.ops) do
     if not lower[op.kind] then self:refuse(op, "'" .. op.kind .. "'") end

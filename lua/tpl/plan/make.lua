@@ -150,9 +150,11 @@ local function build_stage(self, spec, i)
   local graph = typing.build { model = model, config = self.config, mesh = stages.mesh(spec), layout = spec.layout,
     shares = spec.shares, first = spec.first, last = spec.last, dtype = self.dtype, stage = i - 1,
     where = origin and origin.where, find = self.where_to_look }
-  local lowered = lower.graph(graph, self.config, function(name) return model:tensor(names, name) end)
+  local act, is_deterministic = self.deploy.act, self.options.deterministic
+  local lowered = lower.graph(graph, self.config, function(name) return model:tensor(names, name) end,
+    act == "f32" or is_deterministic)
   lowered.ops = fuse.run(lowered.ops, self.options.no_fuse)
-  local wants = wanted_form(self.deploy.act, self.options.deterministic)
+  local wants = wanted_form(act, is_deterministic)
   if wants then lowered.ops = fuse.quantise(lowered.ops, wants) end
   return graph, lowered
 end
