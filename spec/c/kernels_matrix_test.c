@@ -441,11 +441,11 @@ static void test_linear_largest(void **unused)
         if (!tpl_isa_usable((tpl_isa)isa)) continue;
         for (int t = 0; t < N_Q8; t++) {
             problem p = { .cols = COLS };
-            add_file(&p, q8_types[t], 16, largest_rows(q8_types[t], 16, COLS));
+            add_file(&p, block_types[t], 16, largest_rows(block_types[t], 16, COLS));
             for (int rows = 1; rows <= T; rows += T - 1) {
                 float *y[3];
                 multiply(&p, (tpl_isa)isa, x, rows, 1, 0, y);
-                check_values(&p, 0, &x, rows, y[0], tpl_isa_name((tpl_isa)isa));
+                check_values(&p, 0, &x, TPL_ACT_Q8, rows, y[0], (tpl_isa)isa);
                 free(y[0]);
             }
             free_problem(&p);
@@ -461,19 +461,19 @@ static void test_dotprod_is_neon(void **unused)
 {
     enum { COLS = 160, T = 9 };
     if (!tpl_cpu_has_dotprod()) skip();
-    tpl_view x = make_x(TPL_ACT_Q8, COLS, T);
+    tpl_view x = make_x(TPL_ACT_Q8, TPL_ACT_Q8, COLS, T);
     for (int t = 0; t < N_Q8; t++)
         for (int largest = 0; largest < 2; largest++)
             for (int n = 1; n <= T; n += 4) {
                 _Alignas(64) float with[T * TPL_PANEL_ROWS], without[T * TPL_PANEL_ROWS], *y[3] = { with };
                 tpl_err err = { 0 };
                 problem p = { .cols = COLS };
-                add_file(&p, q8_types[t], 16, (largest ? largest_rows : rnd_rows)(q8_types[t], 16, COLS));
+                add_file(&p, block_types[t], 16, (largest ? largest_rows : rnd_rows)(block_types[t], 16, COLS));
                 tpl_bound op = linear_op(&p, x, y, 0);
                 assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_NEON, &op, &err), TPL_OK);
                 assert_non_null(strstr(op.variant, "_dotprod"));
-                tpl_lin_q8_dotprod[q8_types[t]](p.w[0].data, COLS, x.data, x.stride, n, with);
-                tpl_lin_q8_neon[q8_types[t]](p.w[0].data, COLS, x.data, x.stride, n, without);
+                tpl_lin_q8_dotprod[block_types[t]](p.w[0].data, COLS, x.data, x.stride, n, with);
+                tpl_lin_q8_neon[block_types[t]](p.w[0].data, COLS, x.data, x.stride, n, without);
                 assert_memory_equal(with, without, (size_t)n * TPL_PANEL_ROWS * 4);
                 free_problem(&p);
             }

@@ -35,8 +35,7 @@ static void run_sample(tpl_isa isa, const tpl_step *s, float *logits, int nth)
 static double log_softmax(const float *z, int id)
 {
     double top = -INFINITY, sum = 0;
-    for (int i = 0; i < VOCAB; i++) /* not fmax: it makes GCC 12 for aarch64 crash in its vectoriser */
-        if (z[i] > top) top = z[i];
+    for (int i = 0; i < VOCAB; i++) top = fmax(top, z[i]);
     for (int i = 0; i < VOCAB; i++) sum += exp(z[i] - top);
     return z[id] - top - log(sum);
 }

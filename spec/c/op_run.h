@@ -109,7 +109,7 @@ OWN void bind_op(tpl_isa isa, tpl_bound *op)
     if (tpl_backend_cpu()->bind(isa, op, &err)) fail_msg("%s", err.msg);
 }
 
-/* AMX has nothing of its own in ops other than matrix products. */
+/* AMX differs from AVX-512 in attention of many rows only (kernels_rest_test.c). */
 #define FOR_ISA(isa) \
     for (tpl_isa isa = TPL_ISA_PORTABLE; isa < TPL_N_ISAS; isa++) \
         if (isa != TPL_ISA_AMX && tpl_isa_usable(isa))
