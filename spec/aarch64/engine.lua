@@ -2,8 +2,8 @@
 --- The whole engine on the model fixtures, for a `tpl` that busted cannot load (another architecture, in an emulator): TAP on standard
 --- output. For each fixture the float32 path against its reference, and the fast path (act=auto) against the float32 path.
 ---   tpl lua spec/aarch64/engine.lua FILE [own]
---- own: only the project's own fixtures. FILE gets a line per fixture and path with the hash of all logits: on the portable instruction set these bits are the same on every
---- architecture, so two such files can be compared.
+--- own: only the project's own fixtures. FILE gets a line per fixture and path with the hash of all logits: on the portable instruction
+--- set these bits are the same on every architecture, so two such files can be compared.
 package.path = "./?.lua;" .. package.path
 local ffi = require("ffi")
 local core = require("tpl.core")
