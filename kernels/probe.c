@@ -72,6 +72,13 @@ static tpl_probe_loops loops_of(tpl_isa isa)
     if (isa == TPL_ISA_AVX512) return tpl_probe_loops_avx512();
     if (isa == TPL_ISA_AVX2) return tpl_probe_loops_avx2();
 #endif
+#if TPL_CPU_ARM
+    if (isa == TPL_ISA_NEON) {
+        tpl_probe_loops loops = tpl_probe_loops_neon();
+        if (tpl_cpu_has_dotprod()) loops.i8 = tpl_probe_i8_dotprod, loops.i8_ops = TPL_PROBE_I8_DOTPROD_OPS;
+        return loops;
+    }
+#endif
     (void)isa;
     return (tpl_probe_loops){ .read = read_portable, .f32 = f32_portable, .f32_ops = CHAINS * LANES * 2 };
 }

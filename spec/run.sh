@@ -13,7 +13,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-slices="" # names; each has a function slice_NAME below
+slices="aarch64" # names; each has a function slice_NAME below
 
 only=. tier=core sanitize=yes
 usage() { printf 'usage: sh spec/run.sh [--only PATTERN] [--full | --slice NAME]   slices: %s\n' "${slices:-none yet}" >&2; exit 2; }
@@ -128,6 +128,34 @@ sanitized() {
   c_tests build-asan asan
   one "asan engine" sanitized_engine
   unset ASAN_OPTIONS UBSAN_OPTIONS
+}
+
+build_aarch64() {
+  sh spec/setup.sh --aarch64 --no-build &&
+    cmake -S . -B build-aarch64 -G Ninja -DCMAKE_TOOLCHAIN_FILE=spec/aarch64/toolchain.cmake -DTPL_WERROR=ON -DTPL_TESTS=ON &&
+    ninja -C build-aarch64 --quiet
+}
+
+# Everything cross built for aarch64 and run in an emulator: on a processor that has all extensions, and what depends on them again on one
+# that has none. The portable instruction set must give the same bits of logits here and there.
+slice_aarch64() {
+  one "aarch64 build" build_aarch64
+  arm="qemu-aarch64-static -L build-aarch64/sysroot -cpu"
+  # shellcheck disable=SC2086 # a list of words
+  for source in spec/c/*_test.c; do
+    test=$(basename "$source" .c)
+    test_program "aarch64 $test" env CMOCKA_MESSAGE_OUTPUT=TAP $arm max build-aarch64/spec/c/$test
+  done
+  engine="lua spec/aarch64/engine.lua $log/bits"
+  # shellcheck disable=SC2086
+  {
+    test_program "aarch64 without dotprod kernels_matrix_test" env CMOCKA_MESSAGE_OUTPUT=TAP $arm cortex-a53 build-aarch64/spec/c/kernels_matrix_test
+    test_program "aarch64 without dotprod engine" $arm cortex-a53 build-aarch64/tpl $engine.a53 own
+    test_program "aarch64 engine" $arm max build-aarch64/tpl $engine.neon
+    test_program "aarch64 portable engine" env TPL_ISA=portable $arm max build-aarch64/tpl $engine.there
+    test_program "aarch64 portable engine, natively" env TPL_ISA=portable build/tpl $engine.here
+  }
+  one "aarch64 portable bits" cmp $log/bits.here $log/bits.there
 }
 
 finish() {

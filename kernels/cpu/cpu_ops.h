@@ -43,4 +43,13 @@ enum { TPL_CPU_SCRATCH_BYTES = 768 * 1024 };
 #define TPL_CPU_X86 0
 #endif
 
+/* Likewise the files of aarch64, whose base line has NEON. The dot products of bytes (sdot, Armv8.2) it has
+ * not: they are asked for at bind. */
+#if defined(__aarch64__)
+#define TPL_CPU_ARM 1
+bool tpl_cpu_has_dotprod(void);
+#else
+#define TPL_CPU_ARM 0
+#endif
+
 #endif

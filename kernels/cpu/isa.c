@@ -2,7 +2,8 @@
  *
  * Which instruction sets this machine, its operating system and this build have. CPUID leaf 7 and XCR0 as
  * in the Intel SDM, volume 1, chapters 13 to 15: a set is usable only where the system saves its
- * registers. Any thread; computed anew at each call (load time).
+ * registers. NEON is in the base line of aarch64; Linux says what else there is in AT_HWCAP
+ * (Documentation/arch/arm64/elf_hwcaps.rst). Any thread; computed anew at each call (load time).
  */
 #include <string.h>
 
@@ -85,11 +86,28 @@ static bool x86_usable(tpl_isa isa)
 }
 #endif
 
+#if TPL_CPU_ARM
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+bool tpl_cpu_has_dotprod(void)
+{
+    enum { ASIMDDP = 1 << 20 };
+    return (getauxval(AT_HWCAP) & ASIMDDP) != 0;
+}
+#else
+bool tpl_cpu_has_dotprod(void)
+{
+    return false;
+}
+#endif
+#endif
+
 static const char *const names[TPL_N_ISAS] = { "portable", "avx2", "avx512", "amx", "neon" };
 
 bool tpl_isa_usable(tpl_isa isa)
 {
-    return isa == TPL_ISA_PORTABLE || x86_usable(isa);
+    return isa == TPL_ISA_PORTABLE || (TPL_CPU_ARM && isa == TPL_ISA_NEON) || x86_usable(isa);
 }
 
 bool tpl_isa_has_bf16(tpl_isa isa)

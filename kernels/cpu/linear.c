@@ -189,6 +189,14 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
     X(avx512bf16, avx512, NULL, &tpl_lin_bf16_avx512bf16, "f32_avx512", "q8_avx512vnni", "bf16_avx512bf16",         \
       "q8_avx512vnni+bf16_avx512bf16")                                                                              \
     X(amx, avx512, &tpl_lin_wide_amx, &tpl_lin_bf16_amx, "f32_avx512", "q8_amx", "bf16_amx", "q8_avx512vnni+bf16_amx")
+#elif TPL_CPU_ARM
+/* Where the machine has dot products of bytes, q8 rows take these; all else is the same. */
+#define tpl_lin_f32_dotprod tpl_lin_f32_neon
+#define tpl_lin_silu_dotprod tpl_lin_silu_neon
+#define SETS(X)                                                            \
+    PORTABLE_SET(X)                                                        \
+    X(neon, neon, NULL, NULL, "f32_neon", "q8_neon", "bf16_neon", "q8_neon") \
+    X(dotprod, dotprod, NULL, NULL, "f32_neon", "q8_neon_dotprod", "bf16_neon", "q8_neon_dotprod")
 #else
 #define SETS(X) PORTABLE_SET(X)
 #endif
@@ -228,6 +236,9 @@ static kernel_set set_of(tpl_isa isa)
     case TPL_ISA_AVX2: return SET_avx2;
     case TPL_ISA_AVX512: return tpl_isa_has_bf16(isa) ? SET_avx512bf16 : SET_avx512;
     case TPL_ISA_AMX: return SET_amx;
+#endif
+#if TPL_CPU_ARM
+    case TPL_ISA_NEON: return tpl_cpu_has_dotprod() ? SET_dotprod : SET_neon;
 #endif
     default: return NO_SET;
     }

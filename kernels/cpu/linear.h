@@ -66,11 +66,14 @@ typedef struct tpl_lin_kernels {
 extern const tpl_lin_tile tpl_lin_f32_portable[TPL_N_DTYPES], tpl_lin_q8_portable[TPL_N_DTYPES];
 extern const tpl_lin_tile tpl_lin_f32_avx2[TPL_N_DTYPES], tpl_lin_q8_avx2[TPL_N_DTYPES];
 extern const tpl_lin_tile tpl_lin_f32_avx512[TPL_N_DTYPES], tpl_lin_q8_avx512[TPL_N_DTYPES];
+extern const tpl_lin_tile tpl_lin_f32_neon[TPL_N_DTYPES], tpl_lin_q8_neon[TPL_N_DTYPES];
+extern const tpl_lin_tile tpl_lin_q8_dotprod[TPL_N_DTYPES]; /* NEON with sdot: same bits as without */
 extern const tpl_lin_wide tpl_lin_wide_amx;
 extern const tpl_lin_bf16 tpl_lin_bf16_amx, tpl_lin_bf16_avx512bf16;
 void tpl_lin_silu_portable(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx2(const float *g, const float *u, float *out, int n);
 void tpl_lin_silu_avx512(const float *g, const float *u, float *out, int n);
+void tpl_lin_silu_neon(const float *g, const float *u, float *out, int n);
 
 /* Bytes ahead of the one being read that tiles ask for. Out-of-order execution alone gives 13 GB/s on two
  * shared Emerald Rapids cores, 1 KB ahead 17, 2 KB 21, from 3 KB on all there is; more would only fetch

@@ -22,5 +22,8 @@ typedef struct tpl_probe_loops {
 tpl_probe_loops tpl_probe_loops_avx2(void);
 tpl_probe_loops tpl_probe_loops_avx512(void);
 tpl_probe_loops tpl_probe_loops_amx(void);
+tpl_probe_loops tpl_probe_loops_neon(void);
+uint64_t tpl_probe_i8_dotprod(int rounds);
+enum { TPL_PROBE_I8_DOTPROD_OPS = 16 * 16 * 2 }; /* of tpl_probe_i8_dotprod, per round */
 
 #endif

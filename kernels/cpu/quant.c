@@ -50,6 +50,8 @@ static void quant_run(const tpl_op_ctx *ctx, const tpl_bound *op, const quant_co
 /* X(NAME, ISA of the code, whether products of bf16 follow) */
 #if TPL_CPU_X86
 #define CODES(X) X(portable, portable, false) X(avx2, avx2, false) X(avx512, avx512, false) X(avx512bf16, avx512, true)
+#elif TPL_CPU_ARM
+#define CODES(X) X(portable, portable, false) X(neon, neon, false)
 #else
 #define CODES(X) X(portable, portable, false)
 #endif
@@ -72,6 +74,9 @@ static bool pick(tpl_isa isa, tpl_bound *op)
     case TPL_ISA_AMX:
         op->run = tpl_isa_has_bf16(isa) ? run_avx512bf16 : run_avx512, op->variant = "quant_avx512";
         return true;
+#endif
+#if TPL_CPU_ARM
+    case TPL_ISA_NEON: op->run = run_neon, op->variant = "quant_neon"; return true;
 #endif
     default: return false;
     }

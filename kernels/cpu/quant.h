@@ -10,10 +10,12 @@
 
 void tpl_quant_blocks_portable(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 void tpl_quant_blocks_avx2(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
+void tpl_quant_blocks_neon(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 void tpl_quant_blocks_avx512(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds);
 
 void tpl_bf16_of_floats_portable(const float *x, int64_t n, uint16_t *out);
 void tpl_bf16_of_floats_avx2(const float *x, int64_t n, uint16_t *out);
+void tpl_bf16_of_floats_neon(const float *x, int64_t n, uint16_t *out);
 void tpl_bf16_of_floats_avx512(const float *x, int64_t n, uint16_t *out);
 
 #endif

@@ -9,6 +9,6 @@
 #include "kernels/sampler.h"
 
 void tpl_sample_rows(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_row_code *code);
-extern const tpl_row_code tpl_row_code_avx2, tpl_row_code_avx512;
+extern const tpl_row_code tpl_row_code_avx2, tpl_row_code_avx512, tpl_row_code_neon;
 
 #endif

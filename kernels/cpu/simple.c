@@ -3,7 +3,7 @@
 
 tpl_status tpl_simple_pick(tpl_isa isa, tpl_bound *op, const tpl_simple_code codes[3])
 {
-    int i = isa == TPL_ISA_AVX512 || isa == TPL_ISA_AMX ? 2 : isa == TPL_ISA_AVX2 ? 1 : 0;
+    int i = isa == TPL_ISA_AVX512 || isa == TPL_ISA_AMX ? 2 : isa == TPL_ISA_AVX2 || isa == TPL_ISA_NEON ? 1 : 0;
     op->run = codes[i].run;
     op->variant = codes[i].variant;
     return TPL_OK;

@@ -23,7 +23,8 @@ size_t tpl_cpu_sample_scratch(int64_t vocab);
 #define X(name)                       \
     tpl_run_fn tpl_##name##_portable; \
     tpl_run_fn tpl_##name##_avx2;     \
-    tpl_run_fn tpl_##name##_avx512;
+    tpl_run_fn tpl_##name##_avx512;   \
+    tpl_run_fn tpl_##name##_neon;
 TPL_SIMPLE_RUNS(X)
 #undef X
 tpl_run_fn tpl_attend_amx;
@@ -39,7 +40,12 @@ typedef struct tpl_simple_code {
     { { tpl_##name##_portable, #name "_portable" },     \
       { tpl_##name##_avx2, #name "_avx2" },             \
       { tpl_##name##_avx512, #name "_avx512" } }
-#else /* the base line of aarch64 has NEON: the portable code uses it */
+#elif TPL_CPU_ARM
+#define TPL_SIMPLE_CODES(name)                          \
+    { { tpl_##name##_portable, #name "_portable" },     \
+      { tpl_##name##_neon, #name "_neon" },             \
+      { tpl_##name##_neon, #name "_neon" } }
+#else
 #define TPL_SIMPLE_CODES(name)                          \
     { { tpl_##name##_portable, #name "_portable" },     \
       { tpl_##name##_portable, #name "_portable" },     \

@@ -2,8 +2,9 @@
  *
  * One vector register of floats, in GCC's vector extension, as wide as the instruction set of the including
  * file: the ops other than matrix products are written once, in .inc files, and compiled for each set. The
- * including file defines VEC_ISA (portable, avx2, avx512) first; FN(name) is then name_<isa>. Everything
- * here is static and stateless.
+ * including file defines VEC_ISA (portable, avx2, avx512, neon) first; FN(name) is then name_<isa>. NEON is in
+ * the base line of aarch64, so its files say VEC_NEON themselves: portable stays plain C there too, and gives
+ * the bits that it gives on x86-64. Everything here is static and stateless.
  *
  * Halves are IEEE binary16; conversions are exact upwards and round to nearest even downwards, in hardware
  * or not.
@@ -27,7 +28,7 @@
 #define VEC_AVX2 1
 #define VW 8
 #define VN 2
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
 #include <arm_neon.h>
 #define VW 4
 #define VN 4
@@ -55,7 +56,7 @@ VEC_INLINE vf vf_fma(vf a, vf b, vf c)
     return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(VEC_AVX2)
     return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
@@ -187,7 +188,7 @@ VEC_INLINE vf vf_load_half(const uint16_t *p)
     return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 #elif defined(VEC_AVX2)
     return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 #else
     typedef uint16_t halves __attribute__((vector_size(VW * 2), aligned(2), may_alias));
@@ -205,7 +206,7 @@ VEC_INLINE void vf_store_half(uint16_t *p, vf x)
     _mm256_storeu_si256((__m256i *)p, h);
 #elif defined(VEC_AVX2)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
-#elif defined(__aarch64__)
+#elif defined(VEC_NEON)
     vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)x)));
 #else
     for (int i = 0; i < VW; i++) p[i] = vec_to_half(x[i]);

@@ -18,6 +18,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/linear.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/pack.h"
@@ -74,6 +75,19 @@ static uint8_t *rnd_rows(tpl_dtype type, int64_t rows, int64_t cols)
         case TPL_DTYPE_Q5_K: put16(q + 2, rnd_half()); /* fall through */
         default: put16(q, rnd_half());
         }
+    }
+    return p;
+}
+
+/* Blocks of 32 whose quants, as stored, are as large as they can be; scale 1, no min. */
+static uint8_t *largest_rows(tpl_dtype type, int64_t rows, int64_t cols)
+{
+    const size_t block = tpl_dtypes[type].n_bytes, n = (size_t)(rows * cols / 32);
+    uint8_t *p = malloc(n * block);
+    memset(p, type == TPL_DTYPE_Q8_0 ? 0x80 : 0xff, n * block);
+    for (size_t b = 0; b < n; b++) {
+        put16(p + b * block, 0x3c00);
+        if (type == TPL_DTYPE_Q4_1 || type == TPL_DTYPE_Q5_1) put16(p + b * block + 2, 0);
     }
     return p;
 }
@@ -160,7 +174,7 @@ typedef struct problem {
     double *exact[3]; /* [rows][cols] */
 } problem;
 
-static void add_weight(problem *p, tpl_dtype type, int64_t rows)
+static void add_file(problem *p, tpl_dtype type, int64_t rows, uint8_t *file)
 {
     const int i = p->n_w++;
     const size_t row_bytes = (size_t)(p->cols / tpl_dtypes[type].n_elem) * tpl_dtypes[type].n_bytes;
@@ -168,7 +182,7 @@ static void add_weight(problem *p, tpl_dtype type, int64_t rows)
     assert_true(tpl_pack_bytes(type, (uint64_t)rows, (uint64_t)p->cols, &bytes));
     uint8_t *data = tpl_mem_alloc(bytes);
     memset(data, 0xff, bytes); /* missing rows must be written too */
-    p->file[i] = rnd_rows(type, rows, p->cols);
+    p->file[i] = file;
     for (int64_t r = 0; r < rows; r += 16)
         tpl_pack_panel(type, p->cols, p->file[i] + (size_t)r * row_bytes,
                        rows - r < 16 ? (int)(rows - r) : 16, r / 16, data);
@@ -177,6 +191,11 @@ static void add_weight(problem *p, tpl_dtype type, int64_t rows)
         for (int64_t k = 0; k < p->cols; k++)
             p->exact[i][r * p->cols + k] = element(type, p->file[i] + (size_t)r * row_bytes, k);
     p->w[i] = (tpl_weight){ .name = "w", .dtype = type, .rows = rows, .cols = p->cols, .data = data };
+}
+
+static void add_weight(problem *p, tpl_dtype type, int64_t rows)
+{
+    add_file(p, type, rows, rnd_rows(type, rows, p->cols));
 }
 
 static void free_problem(problem *p)
@@ -402,6 +421,65 @@ static void test_linear_long_rows(void **unused)
         free_problem(&p);
     }
 }
+
+/* The largest quants times the largest bytes of x, of both signs: no sum of products may leave its integers. */
+static void test_linear_largest(void **unused)
+{
+    enum { COLS = 96, T = 6 };
+    const size_t stride = tpl_q8_row_bytes(COLS);
+    tpl_view x = view_of(tpl_mem_alloc(stride * T), TPL_ACT_Q8, COLS);
+    for (int t = 0; t < T; t++) {
+        char *row = (char *)x.data + (size_t)t * stride;
+        const int sign = t % 2 ? -1 : 1;
+        memset(row, sign * 127, 2 * COLS);
+        for (int b = 0; b < COLS / 32; b++) {
+            tpl_q8_d(row, COLS)[b] = 1;
+            tpl_q8_ds(row, COLS)[b] = (float)sign * 32 * (127 + 127 * TPL_Q8_FINE);
+        }
+    }
+    for (int isa = 0; isa < TPL_N_ISAS; isa++) {
+        if (!tpl_isa_usable((tpl_isa)isa)) continue;
+        for (int t = 0; t < N_Q8; t++) {
+            problem p = { .cols = COLS };
+            add_file(&p, block_types[t], 16, largest_rows(block_types[t], 16, COLS));
+            for (int rows = 1; rows <= T; rows += T - 1) {
+                float *y[3];
+                multiply(&p, (tpl_isa)isa, x, rows, 1, 0, y);
+                check_values(&p, 0, &x, TPL_ACT_Q8, rows, y[0], (tpl_isa)isa);
+                free(y[0]);
+            }
+            free_problem(&p);
+        }
+    }
+    tpl_mem_free(x.data);
+}
+
+#if TPL_CPU_ARM
+/* With sdot and without, q8 rows give the same bits: the integer sums are exact, the rest is one code. Where the
+ * machine has sdot this is the only test of the code without, which the op then never takes. */
+static void test_dotprod_is_neon(void **unused)
+{
+    enum { COLS = 160, T = 9 };
+    if (!tpl_cpu_has_dotprod()) skip();
+    tpl_view x = make_x(TPL_ACT_Q8, TPL_ACT_Q8, COLS, T);
+    for (int t = 0; t < N_Q8; t++)
+        for (int largest = 0; largest < 2; largest++)
+            for (int n = 1; n <= T; n += 4) {
+                _Alignas(64) float with[T * TPL_PANEL_ROWS], without[T * TPL_PANEL_ROWS], *y[3] = { with };
+                tpl_err err = { 0 };
+                problem p = { .cols = COLS };
+                add_file(&p, block_types[t], 16, (largest ? largest_rows : rnd_rows)(block_types[t], 16, COLS));
+                tpl_bound op = linear_op(&p, x, y, 0);
+                assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_NEON, &op, &err), TPL_OK);
+                assert_non_null(strstr(op.variant, "_dotprod"));
+                tpl_lin_q8_dotprod[block_types[t]](p.w[0].data, COLS, x.data, x.stride, n, with);
+                tpl_lin_q8_neon[block_types[t]](p.w[0].data, COLS, x.data, x.stride, n, without);
+                assert_memory_equal(with, without, (size_t)n * TPL_PANEL_ROWS * 4);
+                free_problem(&p);
+            }
+    tpl_mem_free(x.data);
+}
+#endif
 
 /* The tiles of AMX do the float operations of AVX-512 in the same order: equal bits, also with a row too few or
  * too many for whole tiles and with one block, an odd and an even number of them. */
@@ -686,6 +764,9 @@ static void test_quant_not_finite(void **unused)
 
 /* -- Refusals, names ---- */
 
+/* A set of another architecture. */
+static const tpl_isa foreign_isa = TPL_CPU_ARM ? TPL_ISA_AVX2 : TPL_ISA_NEON;
+
 static void test_refusals(void **unused)
 {
     problem p = { .cols = 64 };
@@ -712,7 +793,7 @@ static void test_refusals(void **unused)
     assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_PORTABLE, &op, &err), TPL_ERR_ARG);
     err = (tpl_err){ 0 };
     op = linear_op(&p, view_of(x, TPL_ACT_F32, 64), y, 0);
-    assert_int_equal(tpl_cpu_bind_linear(TPL_ISA_NEON, &op, &err), TPL_ERR_UNSUPPORTED);
+    assert_int_equal(tpl_cpu_bind_linear(foreign_isa, &op, &err), TPL_ERR_UNSUPPORTED);
     free_problem(&p);
 }
 
@@ -723,7 +804,8 @@ static void test_names(void **unused)
     assert_int_equal(tpl_isa_find("mmx"), -1);
     assert_int_equal(tpl_op_find("conv"), -1);
     assert_true(tpl_isa_usable(tpl_isa_best()) && tpl_isa_usable(TPL_ISA_PORTABLE) &&
-                !tpl_isa_usable(TPL_ISA_NEON));
+                !tpl_isa_usable(foreign_isa));
+    assert_int_equal(tpl_isa_usable(TPL_ISA_NEON), TPL_CPU_ARM);
 }
 
 int main(void)
@@ -742,7 +824,11 @@ int main(void)
         cmocka_unit_test(test_linear_q8_bf16),
         cmocka_unit_test(test_linear_bf16),
         cmocka_unit_test(test_linear_long_rows),
+        cmocka_unit_test(test_linear_largest),
         cmocka_unit_test(test_amx_is_avx512),
+#if TPL_CPU_ARM
+        cmocka_unit_test(test_dotprod_is_neon),
+#endif
         cmocka_unit_test(test_linear_many_weights),
         cmocka_unit_test(test_linear_shares),
         cmocka_unit_test(test_linear_epi),

@@ -11,6 +11,9 @@
 #include "kernels/kv.h"
 
 #define VEC_ISA test
+#if TPL_CPU_ARM
+#define VEC_NEON 1
+#endif
 #include "kernels/cpu/vec.h"
 
 /* -- Vectors ---- */

@@ -78,6 +78,9 @@ static void test_sample_sweeps(void **state)
         if (tpl_isa_usable(TPL_ISA_AVX2)) check_sweeps(&tpl_row_code_avx2, lengths[i]);
         if (tpl_isa_usable(TPL_ISA_AVX512)) check_sweeps(&tpl_row_code_avx512, lengths[i]);
 #endif
+#if TPL_CPU_ARM
+        check_sweeps(&tpl_row_code_neon, lengths[i]);
+#endif
     }
 }
 

@@ -109,9 +109,10 @@ OWN void bind_op(tpl_isa isa, tpl_bound *op)
     if (tpl_backend_cpu()->bind(isa, op, &err)) fail_msg("%s", err.msg);
 }
 
+/* AMX differs from AVX-512 in attention of many rows only (kernels_rest_test.c). */
 #define FOR_ISA(isa) \
-    for (tpl_isa isa = TPL_ISA_PORTABLE; isa <= TPL_ISA_AVX512; isa++) \
-        if (tpl_isa_usable(isa))
+    for (tpl_isa isa = TPL_ISA_PORTABLE; isa < TPL_N_ISAS; isa++) \
+        if (isa != TPL_ISA_AMX && tpl_isa_usable(isa))
 
 OWN tpl_view view(void *data, tpl_sym sym, int div, int64_t cols)
 {
