@@ -138,9 +138,14 @@ static void take_samples(tpl_engine *e, int64_t now)
 void tpl_watchdog_main(void *engine)
 {
     tpl_engine *e = engine;
+    /* Time as the watchdog lived it: a pause longer than two samples was one of the whole process (stopped, suspended
+     * with its machine, or starved), in which no rank could move either. */
+    int64_t now = 1, last = tpl_now_us();
     while (!atomic_load(&e->watchdog_end)) {
         nanosleep(&(struct timespec){ .tv_nsec = SAMPLE_MS * 1000000 }, NULL);
-        int64_t now = tpl_now_us();
+        int64_t real = tpl_now_us(), passed = real - last;
+        now += passed < 2 * SAMPLE_MS * 1000 ? passed : 2 * SAMPLE_MS * 1000;
+        last = real;
         take_samples(e, now);
         for (int r = 0; r < e->n_ranks && !tpl_abort_is_set(e->abort); r++)
             if (e->seen[r].op >= 0 && overdue(e, &e->ranks[r], now)) blame(e, &e->ranks[r], now);

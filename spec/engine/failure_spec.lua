@@ -47,6 +47,16 @@ describe("a rank that stalls", function()
     for _, part in ipairs { "rank 1", "blk%.1%.o_proj", "layer 1", "group tp{0,1}", "seq %d+", "%d+ bytes" } do assert.matches(part, line) end
   end)
 
+  it("is not found sooner because the whole process was stopped for a while", function()
+    local script = ([[
+      echo '{"id":"a","ids":[5,6,7],"max_tokens":4}' | TPL_FAULT=stall:1:blk.1.o_proj build/tpl generate %s act=f32 tp=2 --in - >/dev/null 2>&1 & p=$!
+      sleep 1; kill -STOP $p; sleep 4; kill -CONT $p; wait $p]]):format(MODEL)
+    local started = sys.now_us()
+    os.execute(script)
+    local seconds = (sys.now_us() - started) / 1e6
+    assert.is_true(seconds > 6.5, ("%.1f s: 3 s to find it, 4 s stopped"):format(seconds))
+  end)
+
   it("is named when its stage waits for the one before", function()
     local r = generate(MODEL, "stall:0", { "pp=2" })
     assert.equal(1, r.code)
