@@ -20,9 +20,11 @@
 
 #include "base/alloc.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/time.h"
+#include "bind/bind.h"
 
 int tpl_open_sys(lua_State *L);
 
@@ -428,6 +430,22 @@ static int sys_read_file(lua_State *L)
     return 1;
 }
 
+/* load_file(path, most) -> text of a file of a model; nil, message, code, where. Unlike read_file it takes regular files only, and neither
+ * waits for a FIFO nor believes a device (reliability.md A8). */
+static int sys_load_file(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    lua_Number most = luaL_checknumber(L, 2);
+    tpl_err err = { 0 };
+    luaL_argcheck(L, most >= 0 && most < 2e9, 2, "bytes from 0 to 2e9");
+    tpl_text *t = tpl_text_new(L);
+    if (tpl_file_load(path, (uint64_t)most, &t->s, &t->len, &err)) return tpl_push_err(L, &err);
+    lua_pushlstring(L, t->s, t->len);
+    free(t->s);
+    t->s = NULL;
+    return 1;
+}
+
 /* alloc_count() -> heap allocations of watched threads (base/alloc.h), or nil where they are not counted */
 static int sys_alloc_count(lua_State *L)
 {
@@ -473,6 +491,7 @@ int tpl_open_sys(lua_State *L)
         { "remove", sys_remove },
         { "write_file", sys_write_file },
         { "read_file", sys_read_file },
+        { "load_file", sys_load_file },
         { NULL, NULL },
     };
     lua_newtable(L);

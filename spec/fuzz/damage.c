@@ -125,8 +125,9 @@ static size_t find_string(const uint8_t *s, size_t n, uint64_t *x, size_t *len)
 
 static size_t odd_number(uint8_t *out, size_t n, tpl_bytes other, uint64_t *x)
 {
-    static const char *const numbers[] = { "0", "-1", "1.5", "1e30", "1e400", "-0", "2147483648", "4294967296", "9223372036854775807",
-                                           "9223372036854775808", "18446744073709551616", "\"8\"", "null", "true", "[]", "{}", "01", "1e" };
+    static const char *const numbers[] = { "0", "-1", "1.5", "1e30", "1e400", "-0", "2147483648", "4294967296", "4194303", "9223372036854775807",
+                                           "9223372036854775808",
+                                           "18446744073709551616", "\"8\"", "null", "true", "[]", "{}", "01", "1e" };
     const char *s = numbers[below(x, sizeof numbers / sizeof *numbers)];
     size_t len, at = find_number(out, n, x, &len);
     return replace(out, n, at, len, s, strlen(s));
