@@ -20,7 +20,7 @@ local function load_json(path)
   local object
   object, message, code, where = core().json.decode(text, { where = path })
   if object == nil then err.throw(err.from_c(message, code or "format", where or path)) end
-  if type(object) ~= "table" or object[1] ~= nil then
+  if type(object) ~= "table" or getmetatable(object) == core().json.array_mt then
     err.throw { code = "format", where = path .. ":1", message = "holds no JSON object" }
   end
   return object, function(key)

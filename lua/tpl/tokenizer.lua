@@ -91,6 +91,7 @@ local function read_object(path)
   if not text then error({ message, code, where or path }, 0) end
   local object, why
   object, why, code, where = core().json.decode(text, { where = path })
+  if type(object) == "table" and getmetatable(object) == core().json.array_mt then object = nil end
   if type(object) ~= "table" then error({ why or "holds no JSON object", code or "format", where or path }, 0) end
   return object, text
 end
