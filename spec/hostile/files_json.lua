@@ -77,7 +77,8 @@ add("config.json", "plan", "config.json", {
   { "A8", "a FIFO in its place", nil, "a FIFO, expected a regular file", sh = "mkfifo config.json" },
   { "A8", "/dev/zero in its place", nil, "a character device, expected a regular file", sh = "ln -s /dev/zero config.json" },
   { "A8", "a folder in its place", nil, "a folder, expected a regular file", sh = "mkdir config.json" },
-  { "A12", "a folder with code and pickles only", nil, "pickled weights are never opened|neither config.json nor weights", sh = "echo 'error()' >policy.lua; echo x >pytorch_model.bin" },
+  { "A12", "a folder with code and pickles only", nil, "pickled weights are never opened|neither config.json nor weights",
+    sh = "echo 'error()' >policy.lua; echo x >pytorch_model.bin" },
 })
 
 local with_config = { ["config.json"] = config() }
@@ -159,7 +160,8 @@ add("tokenizer.json", "tokenize", "tokenizer.json", {
   { "A11", "nine sequences of pre-tokenizers in each other", pre(nested("Digits", "pretokenizers", 9)), "nested more than 8 deep" },
   { "A11", "nine sequences of decoders in each other", tokenizer { decoder = nested("Fuse", "decoders", 9) }, "nested more than 8 deep" },
   { "A11", "17 normalizers", norm('{"type":"Sequence","normalizers":[' .. ('{"type":"NFC"},'):rep(16) .. '{"type":"NFC"}]}'), "more than 16 steps" },
-  { "A11", "a replacement of 17 bytes in every token", tokenizer { decoder = '{"type":"Replace","pattern":{"String":"a"},"content":"12345678901234567"}' }, "17 bytes, at most 16" },
+  { "A11", "a replacement of 17 bytes in every token",
+    tokenizer { decoder = '{"type":"Replace","pattern":{"String":"a"},"content":"12345678901234567"}' }, "17 bytes, at most 16" },
   { "A11", "a mark of 100 bytes", pre('{"type":"Metaspace","replacement":"' .. ("x"):rep(100) .. '","prepend_scheme":"always"}'), "not one character" },
   { "A11", "a regex of 70,000 bytes", split(("a"):rep(70000)), "70000 bytes, at most 65536" },
   { "A11", "a regex of 16,000 properties", split(("\\\\pL"):rep(16000)), "." },
@@ -169,7 +171,8 @@ add("tokenizer.json", "tokenize", "tokenizer.json", {
   { "A11", "a regex with a verb of PCRE", split("(*LIMIT_MATCH=1)a"), "not supported" },
   { "A11", "a character map that is no base64", norm('{"type":"Precompiled","precompiled_charsmap":"!"}'), "not base64" },
   { "A11", "a character map whose trie is longer than it", norm('{"type":"Precompiled","precompiled_charsmap":"/////w=="}'), "has a trie of" },
-  { "A5", "a strip of 2^40 characters", tokenizer { decoder = '{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":1099511627776,"stop":0}]}' }, "start is" },
+  { "A5", "a strip of 2^40 characters",
+    tokenizer { decoder = '{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":1099511627776,"stop":0}]}' }, "start is" },
   { "form", "no text", "", "no valid JSON" },
   { "form", "a list", "[]", "'model' is not an object" },
   { "form", "no model", "{}", "'model' is not an object" },
