@@ -91,6 +91,13 @@ static lua_State *state(void)
     return L;
 }
 
+void tpl_lua_collect(void)
+{
+    lua_settop(state(), 0);
+    lua_gc(state(), LUA_GCCOLLECT, 0);
+    lua_gc(state(), LUA_GCCOLLECT, 0); /* what finalizers let go */
+}
+
 static void copy(lua_State *L, int index, char *out, size_t size)
 {
     const char *s = lua_tostring(L, index);

@@ -23,6 +23,7 @@
 enum { MOST_SEEDS = 32 };
 #define MOST_SECONDS 2.0
 #define MOST_BYTES ((size_t)64 << 20)
+#define MOST_KEPT ((size_t)1 << 20) /* after all files of a kind */
 #define SEEDS TPL_SOURCE_DIR "/spec/fuzz/seeds/"
 
 typedef struct seed {
@@ -151,6 +152,8 @@ static void sweep(kind *k, size_t n, int test)
 {
     size_t n_ok = 0, most = 0;
     double slowest = 0;
+    tpl_lua_collect();
+    size_t before = tpl_heap_in_use();
     char slow_name[160] = "", large_name[160] = "";
     for (size_t i = 0; i < n; i++) {
         tpl_err err = { 0 };
@@ -159,6 +162,8 @@ static void sweep(kind *k, size_t n, int test)
         if (r.seconds > slowest) slowest = r.seconds, strcpy(slow_name, at_work);
         if (r.bytes > most) most = r.bytes, strcpy(large_name, at_work);
     }
+    tpl_lua_collect();
+    if (tpl_heap_in_use() > before + MOST_KEPT) tpl_broken("%zu bytes more in use after %zu files", tpl_heap_in_use() - before, n);
     printf("ok %d - %s: %zu damaged files, %zu refused in one line, %zu opened; corpus of %zu\n", test, k->name, n, n - n_ok, n_ok, k->n_corpus);
     printf("# slowest %.3f s: %s\n", slowest, slow_name);
     if (tpl_heap_is_counted()) printf("# most memory %.1f MiB: %s\n", (double)most / 1048576, large_name);

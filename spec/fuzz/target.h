@@ -36,6 +36,9 @@ const char *tpl_scratch(const char *name, const void *data, size_t n);
 /* Calls a function of spec/fuzz/targets.lua with a string; its error, if it gives one, becomes *err. */
 tpl_status tpl_lua_target(const char *function, const void *data, size_t n, tpl_err *err);
 
+/* Frees what Lua no longer uses. */
+void tpl_lua_collect(void);
+
 /* Encodes a few texts and decodes them again. */
 struct tpl_tokenizer;
 void tpl_use_tokenizer(const struct tpl_tokenizer *t);
