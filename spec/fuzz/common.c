@@ -8,6 +8,7 @@
 
 #include "target.h"
 #include "token/tokenizer.h"
+#include "token/utf8.h"
 
 void tpl_broken(const char *fmt, ...)
 {
@@ -97,12 +98,27 @@ static void round_trip(const tpl_tokenizer *t, const char *text, size_t len, uns
     tpl_detok_free(d);
 }
 
+/* Characters that normalizers and their tables know: Latin, letter-like, Kana and Hangul, compatibility forms. */
+static tpl_str many_characters(void)
+{
+    static const uint32_t ranges[][2] = { { 0x20, 0x17F }, { 0x300, 0x30F }, { 0x2070, 0x20A0 }, { 0x2100, 0x2170 }, { 0x3030, 0x30FF },
+                                          { 0x3300, 0x3340 }, { 0xAC00, 0xAC10 }, { 0xFB00, 0xFB06 }, { 0xFF00, 0xFF70 }, { 0x1F600, 0x1F608 } };
+    static char text[8192];
+    static size_t n;
+    if (n) return (tpl_str){ text, n };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        for (uint32_t c = ranges[i][0]; c <= ranges[i][1] && n < sizeof text - 8; c++) n += (size_t)tpl_utf8_put(text + n, c);
+    return (tpl_str){ text, n };
+}
+
 void tpl_use_tokenizer(const struct tpl_tokenizer *t)
 {
     static const char text[] = "Hello  world, it's 12345 \xE4\xB8\xAD\xE6\x96\x87 caf\xC3\xA9\n\n<s> <|end|> \xFF\xC0 a\xCC\x81 xxxxxxxxxxxxxxxxxxxxxxxx";
     round_trip(t, text, sizeof text - 1, TPL_ENCODE_SPECIAL | TPL_ENCODE_BOS);
     round_trip(t, text, sizeof text - 1, 0);
     round_trip(t, "", 0, TPL_ENCODE_BOS);
+    tpl_str many = many_characters();
+    round_trip(t, many.s, many.len, 0);
     for (int32_t id = 0; id < tpl_tokenizer_n_vocab(t) && id < 600; id++) {
         tpl_str s = tpl_tokenizer_token(t, id);
         if (s.s && tpl_tokenizer_find(t, s.s, s.len) != id) tpl_broken("token %d is not found by its spelling", id);
