@@ -25,6 +25,7 @@ static tpl_checkpoint *self(lua_State *L)
     return tpl_box_get(L, 1, &tpl_checkpoint_class);
 }
 
+/* open(path) -> checkpoint: the headers of a model file or folder, checked */
 static int checkpoint_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);

@@ -87,9 +87,13 @@ static int sys_cpu_model(lua_State *L)
     return 1;
 }
 
+/* mem_available() -> bytes that new memory may take, or nil */
 static int sys_mem_available(lua_State *L) { return push_bytes(L, tpl_mem_available_bytes()); }
+/* mem_total() -> bytes of memory, or nil */
 static int sys_mem_total(lua_State *L) { return push_bytes(L, tpl_mem_total_bytes()); }
+/* rss() -> bytes resident now, or nil */
 static int sys_rss(lua_State *L) { return push_bytes(L, tpl_mem_rss_bytes()); }
+/* rss_peak() -> most bytes resident since the start or rss_peak_reset, or nil */
 static int sys_rss_peak(lua_State *L) { return push_bytes(L, tpl_mem_rss_peak_bytes()); }
 
 /* rss_peak_reset() -> whether the system let us */
@@ -109,6 +113,7 @@ static int sys_hostname(lua_State *L)
     return 1;
 }
 
+/* pid() -> id of this process */
 static int sys_pid(lua_State *L)
 {
     lua_pushinteger(L, getpid());
@@ -229,6 +234,7 @@ static int sys_exe(lua_State *L)
     return 1;
 }
 
+/* cwd() -> path of the working folder */
 static int sys_cwd(lua_State *L)
 {
     char path[PATH_MAX];
@@ -276,8 +282,11 @@ static int push_is(lua_State *L, mode_t kind)
     return 1;
 }
 
+/* exists(path) -> whether there is such a file or folder */
 static int sys_exists(lua_State *L) { return push_is(L, 0); }
+/* is_dir(path) -> boolean */
 static int sys_is_dir(lua_State *L) { return push_is(L, S_IFDIR); }
+/* is_file(path) -> whether it is a regular file */
 static int sys_is_file(lua_State *L) { return push_is(L, S_IFREG); }
 
 #define DIR_CLASS "tpl.sys.dir"
@@ -360,6 +369,7 @@ static int sys_mkdir_p(lua_State *L)
     return S_ISDIR(s.st_mode) ? push_true(L) : fail_sys(L, path, ENOTDIR);
 }
 
+/* rename(from, to) -> true */
 static int sys_rename(lua_State *L)
 {
     const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);

@@ -43,16 +43,29 @@ local function from_lua(info)
   return doc_above(lines, info.linedefined), lines[info.linedefined]:match("function[^%(]*%(([^%)]*)%)") or "..."
 end
 
+--- Find the comment of a C function: in the file of its part, or in another one that helps it.
+local function c_comment(module, name)
+  local paths = tree.files({ "core/bind" }, { "%.c$" })
+  table.insert(paths, 1, "core/bind/l_" .. module .. ".c")
+  for _, path in ipairs(paths) do
+    local file = io.open(path)
+    local text = file and file:read("*a") or ""
+    if file then file:close() end
+    for _, head in ipairs { name, module .. "%." .. name } do
+      for _, brackets in ipairs { "(%b())", "(%b{})" } do
+        local arguments, rest = text:match("/%* " .. head .. brackets .. "(.-)%*/")
+        if arguments then return arguments, rest end
+      end
+    end
+  end
+end
+
 --- Give doc and parameters of a C function from its comment, if it has one.
 local function from_c(module, name)
-  local path = "core/bind/l_" .. module .. ".c"
-  local file = io.open(path)
-  if not file then return {}, "..." end
-  file:close()
-  sources[path] = sources[path] or slurp(path)
-  local arguments, rest = sources[path]:match("/%* " .. name .. "(%b())(.-)%*/")
+  local arguments, rest = c_comment(module, name)
   if not arguments then return {}, "..." end
   local doc = { "--- " .. (name .. arguments .. rest):gsub("%s*\n%s*%*?%s*", " "):gsub("%s+$", "") }
+  if arguments:find("^{") then return doc, "options" end
   local names = {}
   for word in arguments:sub(2, -2):gsub("[%[%]%s]", ""):gmatch("[^,]+") do
     if not word:find("^[%a_][%w_]*$") then return doc, "..." end

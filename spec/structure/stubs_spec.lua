@@ -2,13 +2,15 @@
 --- The stubs for editors (lua/tpl/_meta/tpl.lua) are what their maker makes today, and name what the live library has, no more.
 local slurp = require("spec.support.files").slurp
 local stubs = require("spec.structure.stubs")
+local tree = require("spec.support.tree")
 
 local PATH = "lua/tpl/_meta/tpl.lua"
 local REMAKE = "make them anew: see spec/structure/stubs.lua"
 
 describe("the stubs for editors", function()
   it("are those that the sources give now", function()
-    assert.equal(stubs.text(), slurp(PATH), REMAKE)
+    local now, committed = tree.lines(stubs.text()), tree.lines(slurp(PATH))
+    for i = 1, math.max(#now, #committed) do assert.equal(now[i], committed[i], PATH .. ":" .. i .. ": " .. REMAKE) end
   end)
 
   it("have every public function of the live library, and no other", function()
@@ -19,6 +21,17 @@ describe("the stubs for editors", function()
     table.sort(differ)
     assert.same({}, differ)
     assert.truthy(live["tpl.json.decode"] and live["tpl.core.tokenizer.from_json"] and live["tpl.open"])
+  end)
+
+  it("say of every function what it does", function()
+    local bare, before = {}, ""
+    local plain = { ["tpl.layout.is_spec"] = true, ["tpl.partition.gcd"] = true, ["tpl.partition.lcm"] = true, ["tpl.partition.is_dynamic"] = true } -- the name says it
+    for line in slurp(PATH):gmatch("[^\n]*") do
+      local name = line:match("^function (tpl[%w_.]+)")
+      if name and not plain[name] and not before:find("^%-%-%-") then bare[#bare + 1] = line end
+      if line ~= "" or before == "" then before = line end
+    end
+    assert.same({}, bare)
   end)
 
   it("are Lua", function() assert(loadfile(PATH)) end)

@@ -25,9 +25,11 @@ function tpl.args(defaults) end
 ---@class tpl.comm
 tpl.comm = {}
 
-function tpl.comm.time_all_reduce(...) end
+--- time_all_reduce{ranks=2, threads=1, bytes=4096, iters=1000} -> {us, us_min, us_max, checked}: one call, median, least and most of 7 batches
+function tpl.comm.time_all_reduce(options) end
 
-function tpl.comm.time_barrier(...) end
+--- time_barrier{ranks=1, threads=2, iters=1000} -> the same for one barrier of all threads
+function tpl.comm.time_barrier(options) end
 
 --- transports() -> list of names
 function tpl.comm.transports() end
@@ -37,53 +39,67 @@ tpl.core = {}
 
 tpl.core.checkpoint = {}
 
-function tpl.core.checkpoint.open(...) end
+--- open(path) -> checkpoint: the headers of a model file or folder, checked
+function tpl.core.checkpoint.open(path) end
 
 tpl.core.comm = {}
 
-function tpl.core.comm.time_all_reduce(...) end
+--- time_all_reduce{ranks=2, threads=1, bytes=4096, iters=1000} -> {us, us_min, us_max, checked}: one call, median, least and most of 7 batches
+function tpl.core.comm.time_all_reduce(options) end
 
-function tpl.core.comm.time_barrier(...) end
+--- time_barrier{ranks=1, threads=2, iters=1000} -> the same for one barrier of all threads
+function tpl.core.comm.time_barrier(options) end
 
 --- transports() -> list of names
 function tpl.core.comm.transports() end
 
 tpl.core.engine = {}
 
-function tpl.core.engine.open(...) end
+--- open{programs=, checkpoint=, threads=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=, sched=}
+function tpl.core.engine.open(options) end
 
-function tpl.core.engine.product_error(...) end
+--- product_error(checkpoint, tensor, rows, cols, x, y): sum over this rank's rows of (y - x w^T)^2, with w read from the file and products in double. x and y are float pointers; nil when the tensor is not there or cannot be read.
+function tpl.core.engine.product_error(checkpoint, tensor, rows, cols, x, y) end
 
 --- roundtrip(text): parses a program and prints it again
 function tpl.core.engine.roundtrip(text) end
 
-function tpl.core.engine.step_bytes(...) end
+--- step_bytes{tok=, seq=, out=, pages=, pool=, logit_rows=, vocab=, top=}: bytes of a step slot
+function tpl.core.engine.step_bytes(options) end
 
 tpl.core.hash = {}
 
-function tpl.core.hash.sha256(...) end
+--- sha256(bytes) -> 64 hex digits
+function tpl.core.hash.sha256(bytes) end
 
-function tpl.core.hash.sha256_file(...) end
+--- sha256_file(path) -> 64 hex digits
+function tpl.core.hash.sha256_file(path) end
 
 tpl.core.json = {}
 
-function tpl.core.json.array(...) end
+--- array{...}: the same table, marked.
+function tpl.core.json.array(options) end
 
 ---@type table
 tpl.core.json.array_mt = nil
 
-function tpl.core.json.decode(...) end
+--- decode(text, options) -> value; options: depth (64), typed (numbers with '.' or 'e' are marked), where (name for messages)
+function tpl.core.json.decode(text, options) end
 
-function tpl.core.json.encode(...) end
+--- encode(value, options) -> text; options as those of Python's json.dumps: indent, separators, sort_keys, ensure_ascii, allow_nan (l_json_encode.c)
+function tpl.core.json.encode(value, options) end
 
 ---@type lightuserdata
 tpl.core.json.null = nil
 
-function tpl.core.json.object(...) end
+--- object{ {"b", 1}, {"a", 2} }: an object with its keys in this order.
+function tpl.core.json.object(options) end
 
-function tpl.core.json.pyrepr(...) end
+--- pyrepr(x): the text that Python's repr gives a float.
+function tpl.core.json.pyrepr(x) end
 
-function tpl.core.json.real(...) end
+--- real(x): a number that is written as a float.
+function tpl.core.json.real(x) end
 
 ---@type table
 tpl.core.json.real_mt = nil
@@ -93,7 +109,8 @@ tpl.core.kernels = {}
 --- dequant(dtype, bytes, n): the n elements of a file row as numbers.
 function tpl.core.kernels.dequant(dtype, bytes, n) end
 
-function tpl.core.kernels.isa_best(...) end
+--- isa_best() -> name of the set that is used unless told otherwise
+function tpl.core.kernels.isa_best() end
 
 --- isa_usable(name): false also for names that do not exist.
 function tpl.core.kernels.isa_usable(name) end
@@ -107,7 +124,8 @@ function tpl.core.kernels.ops() end
 --- pack_bytes(dtype, rows, cols): bytes of a packed matrix; nil for types that are no weights, partial blocks, and sizes past 2^64.
 function tpl.core.kernels.pack_bytes(dtype, rows, cols) end
 
-function tpl.core.kernels.probe(...) end
+--- probe{threads=, seconds=, bytes=}: {read_gb_s, read_bytes, f32_gflop_s, bf16_gflop_s, i8_gflop_s, barrier_us, isa}; 0 = unknown.
+function tpl.core.kernels.probe(options) end
 
 --- q8_row_bytes(cols): cols is a multiple of 32.
 function tpl.core.kernels.q8_row_bytes(cols) end
@@ -117,7 +135,8 @@ function tpl.core.kernels.wants_q8(dtype) end
 
 tpl.core.sampler = {}
 
-function tpl.core.sampler.apply(...) end
+--- apply{logits, prior=, params=, order=, n_prompt=} -> {kept (ids, best first, equal logits by id), probs} | nil, message, "arg". -math.huge is a masked logit. Of prior, the first n_prompt ids (0) are the prompt, which only the repetition penalty counts.
+function tpl.core.sampler.apply(options) end
 
 --- steps() -> the names of the parameters, in the order in which they are applied unless told otherwise
 function tpl.core.sampler.steps() end
@@ -139,7 +158,8 @@ function tpl.core.sys.cpu_model() end
 --- cpus() -> number of threads that can run at once
 function tpl.core.sys.cpus() end
 
-function tpl.core.sys.cwd(...) end
+--- cwd() -> path of the working folder
+function tpl.core.sys.cwd() end
 
 --- env(name) -> text, or nil when unset or empty. Only the names of base/env.h: any other raises.
 function tpl.core.sys.env(name) end
@@ -150,7 +170,8 @@ function tpl.core.sys.env_names() end
 --- exe() -> path of the running program
 function tpl.core.sys.exe() end
 
-function tpl.core.sys.exists(...) end
+--- exists(path) -> whether there is such a file or folder
+function tpl.core.sys.exists(path) end
 
 --- fault(text) -> {kind, rank, op, step}, absent fields = any; {kind="none"} for nil and ""
 function tpl.core.sys.fault(text) end
@@ -158,9 +179,11 @@ function tpl.core.sys.fault(text) end
 --- hostname() -> text
 function tpl.core.sys.hostname() end
 
-function tpl.core.sys.is_dir(...) end
+--- is_dir(path) -> boolean
+function tpl.core.sys.is_dir(path) end
 
-function tpl.core.sys.is_file(...) end
+--- is_file(path) -> whether it is a regular file
+function tpl.core.sys.is_file(path) end
 
 --- isatty(fd) -> boolean
 function tpl.core.sys.isatty(fd) end
@@ -171,9 +194,11 @@ function tpl.core.sys.list(dir) end
 --- load_file(path, most) -> text of a file of a model; nil, message, code, where. Unlike read_file it takes regular files only, and neither waits for a FIFO nor believes a device (reliability.md A8).
 function tpl.core.sys.load_file(path, most) end
 
-function tpl.core.sys.mem_available(...) end
+--- mem_available() -> bytes that new memory may take, or nil
+function tpl.core.sys.mem_available() end
 
-function tpl.core.sys.mem_total(...) end
+--- mem_total() -> bytes of memory, or nil
+function tpl.core.sys.mem_total() end
 
 --- mkdir_p(path): the folder and those above it; true also when it is there already
 function tpl.core.sys.mkdir_p(path) end
@@ -181,7 +206,8 @@ function tpl.core.sys.mkdir_p(path) end
 --- now_us() -> microseconds of a clock that never goes back
 function tpl.core.sys.now_us() end
 
-function tpl.core.sys.pid(...) end
+--- pid() -> id of this process
+function tpl.core.sys.pid() end
 
 --- read_file(path[, most]) -> text; fails when the file is larger than `most` bytes (64 MB unless given)
 function tpl.core.sys.read_file(path, most) end
@@ -192,11 +218,14 @@ function tpl.core.sys.realpath(path) end
 --- remove(path): a file or an empty folder
 function tpl.core.sys.remove(path) end
 
-function tpl.core.sys.rename(...) end
+--- rename(from, to) -> true
+function tpl.core.sys.rename(from, to) end
 
-function tpl.core.sys.rss(...) end
+--- rss() -> bytes resident now, or nil
+function tpl.core.sys.rss() end
 
-function tpl.core.sys.rss_peak(...) end
+--- rss_peak() -> most bytes resident since the start or rss_peak_reset, or nil
+function tpl.core.sys.rss_peak() end
 
 --- rss_peak_reset() -> whether the system let us
 function tpl.core.sys.rss_peak_reset() end
@@ -307,22 +336,28 @@ function tpl.gqa(axis) end
 ---@class tpl.json
 tpl.json = {}
 
-function tpl.json.array(...) end
+--- array{...}: the same table, marked.
+function tpl.json.array(options) end
 
 tpl.json.array_mt = {}
 
-function tpl.json.decode(...) end
+--- decode(text, options) -> value; options: depth (64), typed (numbers with '.' or 'e' are marked), where (name for messages)
+function tpl.json.decode(text, options) end
 
-function tpl.json.encode(...) end
+--- encode(value, options) -> text; options as those of Python's json.dumps: indent, separators, sort_keys, ensure_ascii, allow_nan (l_json_encode.c)
+function tpl.json.encode(value, options) end
 
 ---@type lightuserdata
 tpl.json.null = nil
 
-function tpl.json.object(...) end
+--- object{ {"b", 1}, {"a", 2} }: an object with its keys in this order.
+function tpl.json.object(options) end
 
-function tpl.json.pyrepr(...) end
+--- pyrepr(x): the text that Python's repr gives a float.
+function tpl.json.pyrepr(x) end
 
-function tpl.json.real(...) end
+--- real(x): a number that is written as a float.
+function tpl.json.real(x) end
 
 tpl.json.real_mt = {}
 
