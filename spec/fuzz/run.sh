@@ -32,7 +32,8 @@ committed=$root/spec/fuzz/corpus/$target seeds=$root/spec/fuzz/seeds/$target fou
 rm -rf "$found"
 mkdir -p "$found" "$work" "$committed"
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
-# An input may take 10 s of processor time (fuzzer.c; 200 s is for what hangs), 1 GiB in all and 160 MiB at once; what is asked of a file itself is checked by the sweep.
+# An input may take 10 s of processor time (fuzzer.c; 200 s is for what hangs), 1 GiB in all and 160 MiB at once; the tighter bounds on a
+# file are checked by the sweep.
 limits="-timeout=200 -rss_limit_mb=1024 -malloc_limit_mb=160 -max_len=8192"
 program=$root/build-fuzz/spec/fuzz/fuzz_$target
 
