@@ -153,6 +153,25 @@ static size_t double_string(uint8_t *out, size_t n, tpl_bytes other, uint64_t *x
     return replace(out, n, to, to_len, piece, len);
 }
 
+static int is_base64(uint8_t c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '+' || c == '/';
+}
+
+/* Binary tables are spelt in base64: some letters of the longest run become others, so that it stays base64. */
+static size_t other_base64(uint8_t *out, size_t n, tpl_bytes other, uint64_t *x)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    size_t best = 0, best_len = 0;
+    for (size_t at = 0, len; at < n; at += len + 1) {
+        for (len = 0; at + len < n && is_base64(out[at + len]);) len++;
+        if (len > best_len) best = at, best_len = len;
+    }
+    if (best_len < 64) return flip(out, n, other, x);
+    for (size_t k = 1 + below(x, 16); k > 0; k--) out[best + below(x, best_len)] = (uint8_t)letters[below(x, 64)];
+    return n;
+}
+
 static size_t nest(uint8_t *out, size_t n, tpl_bytes other, uint64_t *x)
 {
     static const char *const opens[] = { "[", "{\"a\":", "[[", "{{", "{%if a%}", "{{(" , "((", "{%for a in b%}", "not ", "-", "a.", "a|" };
@@ -177,7 +196,7 @@ static const damage of_bytes[] = { { "bits flipped", flip },        { "truncated
 static const damage of_texts[] = { { "bits flipped", flip },      { "truncated", cut },          { "odd number", odd_number },
                                    { "odd string", odd_string },  { "string doubled", double_string }, { "nested", nest },
                                    { "piece removed", remove_piece }, { "piece repeated", repeat_piece }, { "spliced", splice },
-                                   { "byte set", set_byte },      { "odd number", odd_number } };
+                                   { "byte set", set_byte },      { "odd number", odd_number }, { "base64 changed", other_base64 } };
 
 size_t tpl_damage(uint8_t *out, tpl_bytes seed, tpl_bytes other, uint64_t number, int is_text, const char **what)
 {
