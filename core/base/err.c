@@ -2,11 +2,20 @@
 #include "base/err.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "base/str.h"
+
+/* Names out of files may hold anything, and "%.60s" may end inside a character. */
 static void one_line(char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f) *s = ' ';
+    const char *end = s + strlen(s);
+    while (s < end) {
+        int n = tpl_utf8_len(s, end);
+        if (!n) *s = '?';
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f) *s = ' ';
+        s += n ? n : 1;
+    }
 }
 
 tpl_status tpl_fail(tpl_err *err, tpl_status code, int sys, const char *where, const char *fmt, ...)

@@ -14,12 +14,18 @@
  *
  * Jansson recurses once per level and refuses integers outside int64, which Python's json reads. One pass
  * over the text bounds the first and counts the second; those integers get "e0" appended in a copy, which
- * makes them reals of the same value. */
+ * makes them reals of the same value. A value takes some 50 bytes of memory and may be written with two, so
+ * the pass also refuses a text that is denser than any real one. */
+
+/* Values that any text may have; more come with its length. Token lists of tokenizer.json have one in 4 bytes or more. */
+#define VALUES_FREE 200000
+#define BYTES_PER_VALUE 3
 
 typedef struct survey {
-    uint64_t n_big; /* integers outside int64 */
-    int depth;      /* deepest nesting */
-    int line;       /* where max_depth was passed, 0 if it was not */
+    uint64_t n_big;    /* integers outside int64 */
+    uint64_t n_values; /* at least as many as there are */
+    int depth;         /* deepest nesting */
+    int line;          /* where max_depth was passed, 0 if it was not */
 } survey;
 
 static const char *skip_string(const char *p, const char *end)
@@ -65,6 +71,7 @@ static survey look_over(const char *p, const char *end, int max_depth)
         }
         if (*p == '\n') line++;
         if (*p == '[' || *p == '{') depth++;
+        if (*p == '[' || *p == '{' || *p == ',') s.n_values++;
         if (*p == ']' || *p == '}') depth--;
         if (depth > s.depth) s.depth = depth;
         if (depth > max_depth) {
@@ -130,6 +137,9 @@ tpl_status tpl_json_parse(json_t **out, const char *text, size_t len, int max_de
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, s.line).s,
                         "JSON nested more than %d levels deep in line %d", max_depth, s.line);
     }
+    if (s.n_values > VALUES_FREE && (s.n_values - VALUES_FREE) > len / BYTES_PER_VALUE)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where_line(name, 1).s, "JSON of %" PRIu64 " values in %zu bytes, which are too many",
+                        s.n_values, len);
     if (s.n_big) {
         copy = with_reals(text, len, s.n_big, &len);
         if (!copy) return tpl_fail(err, TPL_ERR_MEM, 0, name, "out of memory");

@@ -10,7 +10,10 @@
 #include "bind/bind.h"
 #include "model/checkpoint.h"
 
-enum { MAX_READ_ELEMS = 65536 };
+enum {
+    MAX_READ_ELEMS = 65536,
+    MAX_KV_ELEMS = 1 << 22, /* of an array that becomes a table: as many as a vocabulary may have tokens */
+};
 
 static void close_checkpoint(void *obj)
 {
@@ -22,6 +25,7 @@ static tpl_checkpoint *self(lua_State *L)
     return tpl_box_get(L, 1, &tpl_checkpoint_class);
 }
 
+/* open(path) -> checkpoint: the headers of a model file or folder, checked */
 static int checkpoint_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
@@ -202,6 +206,11 @@ static int checkpoint_kv(lua_State *L)
     const tpl_kv *kv = tpl_checkpoint_kv(self(L), luaL_checkstring(L, 2));
     tpl_str s;
     if (!kv) return 0;
+    if (kv->n > MAX_KV_ELEMS) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "too large");
+        return 2;
+    }
     if (tpl_kv_str(kv, &s)) {
         lua_pushlstring(L, s.s, s.len);
     } else if (kv->type == TPL_KV_STR) {

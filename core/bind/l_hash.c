@@ -5,6 +5,7 @@
 #include "base/sha256.h"
 #include "bind/bind.h"
 
+/* sha256(bytes) -> 64 hex digits */
 static int hash_sha256(lua_State *L)
 {
     size_t len;
@@ -15,6 +16,7 @@ static int hash_sha256(lua_State *L)
     return 1;
 }
 
+/* sha256_file(path) -> 64 hex digits */
 static int hash_sha256_file(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);

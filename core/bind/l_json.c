@@ -99,6 +99,7 @@ static void push_value(lua_State *L, const json_t *v, bool typed)
     }
 }
 
+/* decode(text, options) -> value; options: depth (64), typed (numbers with '.' or 'e' are marked), where (name for messages) */
 static int json_decode(lua_State *L)
 {
     static const char *const options[] = { "depth", "typed", "where", NULL };
@@ -194,6 +195,9 @@ static void add_mt(lua_State *L, const char *field, const char *registry_name, c
     lua_setfield(L, -2, "__name");
     lua_setfield(L, -2, field);
 }
+
+/* encode(value, options) -> text; options as those of Python's json.dumps: indent, separators, sort_keys, ensure_ascii, allow_nan
+ * (l_json_encode.c) */
 
 int tpl_open_json(lua_State *L)
 {

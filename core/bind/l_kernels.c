@@ -15,6 +15,7 @@ int tpl_open_kernels(lua_State *L);
 
 /* -- ISAs and ops ---- */
 
+/* isa_best() -> name of the set that is used unless told otherwise */
 static int kernels_isa_best(lua_State *L)
 {
     lua_pushstring(L, tpl_isa_name(tpl_isa_best()));

@@ -20,9 +20,11 @@
 
 #include "base/alloc.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/time.h"
+#include "bind/bind.h"
 
 int tpl_open_sys(lua_State *L);
 
@@ -85,9 +87,13 @@ static int sys_cpu_model(lua_State *L)
     return 1;
 }
 
+/* mem_available() -> bytes that new memory may take, or nil */
 static int sys_mem_available(lua_State *L) { return push_bytes(L, tpl_mem_available_bytes()); }
+/* mem_total() -> bytes of memory, or nil */
 static int sys_mem_total(lua_State *L) { return push_bytes(L, tpl_mem_total_bytes()); }
+/* rss() -> bytes resident now, or nil */
 static int sys_rss(lua_State *L) { return push_bytes(L, tpl_mem_rss_bytes()); }
+/* rss_peak() -> most bytes resident since the start or rss_peak_reset, or nil */
 static int sys_rss_peak(lua_State *L) { return push_bytes(L, tpl_mem_rss_peak_bytes()); }
 
 /* rss_peak_reset() -> whether the system let us */
@@ -107,6 +113,7 @@ static int sys_hostname(lua_State *L)
     return 1;
 }
 
+/* pid() -> id of this process */
 static int sys_pid(lua_State *L)
 {
     lua_pushinteger(L, getpid());
@@ -227,6 +234,7 @@ static int sys_exe(lua_State *L)
     return 1;
 }
 
+/* cwd() -> path of the working folder */
 static int sys_cwd(lua_State *L)
 {
     char path[PATH_MAX];
@@ -274,8 +282,11 @@ static int push_is(lua_State *L, mode_t kind)
     return 1;
 }
 
+/* exists(path) -> whether there is such a file or folder */
 static int sys_exists(lua_State *L) { return push_is(L, 0); }
+/* is_dir(path) -> boolean */
 static int sys_is_dir(lua_State *L) { return push_is(L, S_IFDIR); }
+/* is_file(path) -> whether it is a regular file */
 static int sys_is_file(lua_State *L) { return push_is(L, S_IFREG); }
 
 #define DIR_CLASS "tpl.sys.dir"
@@ -358,6 +369,7 @@ static int sys_mkdir_p(lua_State *L)
     return S_ISDIR(s.st_mode) ? push_true(L) : fail_sys(L, path, ENOTDIR);
 }
 
+/* rename(from, to) -> true */
 static int sys_rename(lua_State *L)
 {
     const char *from = luaL_checkstring(L, 1), *to = luaL_checkstring(L, 2);
@@ -428,6 +440,22 @@ static int sys_read_file(lua_State *L)
     return 1;
 }
 
+/* load_file(path, most) -> text of a file of a model; nil, message, code, where. Unlike read_file it takes regular files only, and neither
+ * waits for a FIFO nor believes a device (reliability.md A8). */
+static int sys_load_file(lua_State *L)
+{
+    const char *path = luaL_checkstring(L, 1);
+    lua_Number most = luaL_checknumber(L, 2);
+    tpl_err err = { 0 };
+    luaL_argcheck(L, most >= 0 && most < 2e9, 2, "bytes from 0 to 2e9");
+    tpl_text *t = tpl_text_new(L);
+    if (tpl_file_load(path, (uint64_t)most, &t->s, &t->len, &err)) return tpl_push_err(L, &err);
+    lua_pushlstring(L, t->s, t->len);
+    free(t->s);
+    t->s = NULL;
+    return 1;
+}
+
 /* alloc_count() -> heap allocations of watched threads (base/alloc.h), or nil where they are not counted */
 static int sys_alloc_count(lua_State *L)
 {
@@ -473,6 +501,7 @@ int tpl_open_sys(lua_State *L)
         { "remove", sys_remove },
         { "write_file", sys_write_file },
         { "read_file", sys_read_file },
+        { "load_file", sys_load_file },
         { NULL, NULL },
     };
     lua_newtable(L);

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/vocab.h"
 #include "bind/bind.h"
-#include "model/checkpoint.h"
+#include "model/vocab.h"
 #include "token/tokenizer.h"
 
 static void close_tokenizer(void *obj) { tpl_tokenizer_free(obj); }
@@ -41,72 +40,6 @@ static int from_json(lua_State *L)
     return 1;
 }
 
-static int64_t read_id(const tpl_checkpoint *cp, const char *key)
-{
-    int64_t id = -1;
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
-    if (kv && (!tpl_kv_i64(kv, 0, &id) || id < 0))
-        id = INT64_MAX; /* present, but no id: the range check refuses it */
-    return id;
-}
-
-static int read_flag(const tpl_checkpoint *cp, const char *key)
-{
-    bool b;
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
-    return kv && tpl_kv_bool(kv, 0, &b) ? b : -1;
-}
-
-static tpl_str read_str(const tpl_checkpoint *cp, const char *key)
-{
-    tpl_str s = { "", 0 };
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
-    if (kv) tpl_kv_str(kv, &s);
-    return s;
-}
-
-/* An array of strings in memory of the Lua state; NULL: absent, or not strings. */
-static const tpl_str *read_strings(lua_State *L, const tpl_checkpoint *cp, const char *key, size_t *n)
-{
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, key);
-    *n = 0;
-    if (!kv || !kv->is_array || kv->type != TPL_KV_STR || kv->n > SIZE_MAX / sizeof(tpl_str))
-        return NULL;
-    tpl_str *s = lua_newuserdata(L, (size_t)kv->n * sizeof *s + 1);
-    if (!tpl_kv_strings(kv, s)) return NULL;
-    *n = (size_t)kv->n;
-    return s;
-}
-
-static const int32_t *read_types(lua_State *L, const tpl_checkpoint *cp, size_t *n)
-{
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, "tokenizer.ggml.token_type");
-    *n = 0;
-    if (!kv || !kv->is_array || kv->n > SIZE_MAX / sizeof(int32_t)) return NULL;
-    int32_t *types = lua_newuserdata(L, (size_t)kv->n * sizeof *types + 1);
-    for (uint64_t i = 0; i < kv->n; i++) {
-        int64_t v;
-        types[i] =
-            tpl_kv_i64(kv, i, &v) && v >= 0 && v < 100 ? (int32_t)v : 0; /* 0 is refused by name later */
-    }
-    *n = (size_t)kv->n;
-    return types;
-}
-
-static const float *read_scores(lua_State *L, const tpl_checkpoint *cp, size_t *n)
-{
-    const tpl_kv *kv = tpl_checkpoint_kv(cp, "tokenizer.ggml.scores");
-    *n = 0;
-    if (!kv || !kv->is_array || kv->n > SIZE_MAX / sizeof(float)) return NULL;
-    float *scores = lua_newuserdata(L, (size_t)kv->n * sizeof *scores + 1);
-    for (uint64_t i = 0; i < kv->n; i++) {
-        double v;
-        scores[i] = tpl_kv_f64(kv, i, &v) ? (float)v : __builtin_nanf("");
-    }
-    *n = (size_t)kv->n;
-    return scores;
-}
-
 static int no_vocab(lua_State *L, const char *where)
 {
     lua_pushnil(L);
@@ -123,28 +56,17 @@ static int from_checkpoint(lua_State *L)
     const tpl_checkpoint *cp = tpl_box_get(L, 1, &tpl_checkpoint_class);
     const char *where = luaL_optstring(
         L, 2, tpl_checkpoint_n_files(cp) ? tpl_checkpoint_file(cp, 0).path : "checkpoint");
-    tpl_vocab_source s = TPL_VOCAB_SOURCE_NONE;
-    tpl_err err = { 0 };
-    tpl_tokenizer *t;
-    s.where = where;
-    s.model = read_str(cp, "tokenizer.ggml.model");
-    s.pre = read_str(cp, "tokenizer.ggml.pre");
-    s.tokens = read_strings(L, cp, "tokenizer.ggml.tokens", &s.n_tokens);
-    if (!s.n_tokens || (s.model.len == 4 && !memcmp(s.model.s, "none", 4))) return no_vocab(L, where);
-    s.types = read_types(L, cp, &s.n_types);
-    s.scores = read_scores(L, cp, &s.n_scores);
-    s.merges = read_strings(L, cp, "tokenizer.ggml.merges", &s.n_merges);
-    s.bos_id = read_id(cp, "tokenizer.ggml.bos_token_id");
-    s.eos_id = read_id(cp, "tokenizer.ggml.eos_token_id");
-    s.eot_id = read_id(cp, "tokenizer.ggml.eot_token_id");
-    s.eom_id = read_id(cp, "tokenizer.ggml.eom_token_id");
-    s.unk_id = read_id(cp, "tokenizer.ggml.unknown_token_id");
-    s.pad_id = read_id(cp, "tokenizer.ggml.padding_token_id");
-    s.add_bos = read_flag(cp, "tokenizer.ggml.add_bos_token");
-    s.add_eos = read_flag(cp, "tokenizer.ggml.add_eos_token");
-    s.add_space_prefix = read_flag(cp, "tokenizer.ggml.add_space_prefix");
     void **box = tpl_box_new(L, &tokenizer_class);
-    if (tpl_tokenizer_from_vocab(&t, &s, &err)) return tpl_push_err(L, &err);
+    tpl_checkpoint_vocab v;
+    tpl_err err = { 0 };
+    tpl_tokenizer *t = NULL;
+    if (tpl_checkpoint_vocab_read(&v, cp, where, &err)) return tpl_push_err(L, &err);
+    tpl_str model = v.source.model;
+    bool has_vocab = v.source.n_tokens && !(model.len == 4 && !memcmp(model.s, "none", 4));
+    tpl_status st = has_vocab ? tpl_tokenizer_from_vocab(&t, &v.source, &err) : TPL_OK;
+    tpl_checkpoint_vocab_free(&v);
+    if (st) return tpl_push_err(L, &err);
+    if (!has_vocab) return no_vocab(L, where);
     *box = t;
     return 1;
 }

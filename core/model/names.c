@@ -3,32 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-
-static uint64_t fold(uint64_t a, uint64_t b)
-{
-    unsigned __int128 p = (unsigned __int128)a * b;
-    return (uint64_t)p ^ (uint64_t)(p >> 64);
-}
-
-/* Multiply-and-fold over 8-byte words, both factors keyed. The key is secret, so no input is slow on purpose.
- */
-static uint64_t hash(const tpl_names *x, const char *s, size_t len)
-{
-    uint64_t h = fold(x->key[0] ^ len, x->key[1] | 1), w;
-    for (; len >= 8; s += 8, len -= 8) {
-        memcpy(&w, s, 8);
-        h = fold(h ^ w ^ x->key[0], x->key[1] ^ h << 1);
-    }
-    w = 0;
-    memcpy(&w, s, len);
-    return fold(h ^ w ^ x->key[1], x->key[0] | 1);
-}
 
 /* The slot that holds the name, or the free one where it belongs. */
 static uint32_t slot_of(const tpl_names *x, tpl_name_of name_of, const void *ctx, const char *s, size_t len)
 {
-    uint32_t at = (uint32_t)(hash(x, s, len) >> 20) & x->mask;
+    uint32_t at = (uint32_t)(tpl_hash_bytes(x->key, s, len) >> 20) & x->mask;
     for (; x->slots[at]; at = (at + 1) & x->mask) {
         tpl_str other = name_of(ctx, x->slots[at] - 1);
         if (other.len == len && !memcmp(other.s, s, len)) break;
@@ -44,8 +23,7 @@ tpl_names_result tpl_names_build(tpl_names *x, uint32_t n, tpl_name_of name_of, 
     x->slots = calloc(n_slots, sizeof *x->slots);
     if (!x->slots) return TPL_NAMES_NO_MEMORY;
     x->mask = n_slots - 1;
-    if (getrandom(x->key, sizeof x->key, GRND_NONBLOCK) != sizeof x->key)
-        x->key[0] = (uintptr_t)x->slots, x->key[1] = (uintptr_t)&n_slots;
+    x->key = tpl_hash_key_new();
     for (uint32_t i = 0; i < n; i++) {
         tpl_str name = name_of(ctx, i);
         uint32_t at = slot_of(x, name_of, ctx, name.s, name.len);

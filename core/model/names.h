@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "base/str.h"
 
 /* The i-th name of the collection ctx. */
@@ -19,7 +20,7 @@ typedef struct tpl_names {
     uint32_t *slots; /* i + 1, 0 = empty */
     uint32_t mask;
     uint32_t n_dup_first, n_dup_second; /* after TPL_NAMES_DUPLICATE */
-    uint64_t key[2];
+    tpl_hash_key key;
 } tpl_names;
 
 typedef enum tpl_names_result { TPL_NAMES_OK, TPL_NAMES_NO_MEMORY, TPL_NAMES_DUPLICATE } tpl_names_result;

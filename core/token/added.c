@@ -13,10 +13,9 @@ typedef struct tpl_added_edge {
     uint8_t byte;
 } edge;
 
-static edge *edge_of(edge *edges, uint32_t mask, uint32_t from, uint8_t byte)
+static edge *edge_of(tpl_hash_key key, edge *edges, uint32_t mask, uint32_t from, uint8_t byte)
 {
-    uint32_t i = (from * 0x9E3779B1u ^ byte * 0x85EBCA6Bu);
-    i = (i ^ i >> 15) & mask;
+    uint32_t i = (uint32_t)tpl_hash_u64(key, (uint64_t)from << 8 | byte) & mask;
     while (edges[i].to && (edges[i].from != from || edges[i].byte != byte)) i = (i + 1) & mask;
     return &edges[i];
 }
@@ -24,11 +23,12 @@ static edge *edge_of(edge *edges, uint32_t mask, uint32_t from, uint8_t byte)
 static bool grow_edges(tpl_added *set)
 {
     uint32_t n = set->edges ? (set->edge_mask + 1) * 2 : 256;
+    if (!set->edges) set->key = tpl_hash_key_new();
     if (set->edges && set->n_edges * 2 < set->edge_mask) return true;
     edge *e = n ? calloc(n, sizeof *e) : NULL;
     if (!e) return false;
     for (uint32_t i = 0; set->edges && i <= set->edge_mask; i++)
-        if (set->edges[i].to) *edge_of(e, n - 1, set->edges[i].from, set->edges[i].byte) = set->edges[i];
+        if (set->edges[i].to) *edge_of(set->key, e, n - 1, set->edges[i].from, set->edges[i].byte) = set->edges[i];
     free(set->edges);
     set->edges = e;
     set->edge_mask = n - 1;
@@ -49,7 +49,7 @@ static uint32_t new_node(tpl_added *set)
 static uint32_t child(tpl_added *set, uint32_t node, uint8_t byte)
 {
     if (!grow_edges(set)) return 0;
-    edge *e = edge_of(set->edges, set->edge_mask, node, byte);
+    edge *e = edge_of(set->key, set->edges, set->edge_mask, node, byte);
     if (e->to) return e->to;
     uint32_t to = new_node(set);
     if (!to) return 0;
@@ -69,9 +69,12 @@ tpl_status tpl_added_add(tpl_added *set, tpl_str spelling, tpl_added_token token
                          tpl_err *err)
 {
     uint32_t node = 0;
-    bool ok = spelling.len && push_token(set, token);
     if (!spelling.len)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "added token %d is empty", token.id);
+    if (spelling.len > TPL_ADDED_MAX)
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "added token %d has %zu bytes, at most %d", token.id, spelling.len,
+                        TPL_ADDED_MAX);
+    bool ok = push_token(set, token);
     if (ok && !set->n_nodes) { /* the root, node 0 */
         new_node(set);
         ok = set->n_nodes == 1;
@@ -102,7 +105,7 @@ static const tpl_added_token *longest(const tpl_added *set, tpl_str text, size_t
 {
     const tpl_added_token *best = NULL;
     for (uint32_t node = 0; pos < text.len;) {
-        node = edge_of(set->edges, set->edge_mask, node, (uint8_t)text.s[pos])->to;
+        node = edge_of(set->key, set->edges, set->edge_mask, node, (uint8_t)text.s[pos])->to;
         if (!node) break;
         pos++;
         if (set->ends[node] >= 0) {

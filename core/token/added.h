@@ -9,7 +9,11 @@
 #define TPL_TOKEN_ADDED_H
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/str.h"
+
+/* Bytes of an added token. Text that begins like one at every place costs so many steps a byte. */
+#define TPL_ADDED_MAX 512
 
 typedef struct tpl_added_token {
     int32_t id;
@@ -23,6 +27,7 @@ typedef struct tpl_added {
     size_t n, n_cap;
     tpl_added_token *tokens;
     struct tpl_added_edge *edges; /* hash table: (node, byte) -> node */
+    tpl_hash_key key;
     uint32_t edge_mask, n_edges, n_nodes;
     size_t node_cap;
     int32_t *ends; /* [node] index of the token that ends here, or -1 */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/ck.h"
+#include "base/hash.h"
 #include "token/buf.h"
 #include "token/byte_level.h"
 #include "token/merge_queue.h"
@@ -35,6 +36,7 @@ struct tpl_bpe {
     uint32_t longest;     /* bytes of the longest token */
     pair *pairs;          /* open addressing */
     uint32_t pair_mask;
+    tpl_hash_key key;
     size_t n_pairs;
     size_t n_ranks; /* highest rank + 1 */
 };
@@ -58,8 +60,7 @@ typedef struct work {
 
 static uint32_t pair_slot(const tpl_bpe *b, int32_t left, int32_t right)
 {
-    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9E3779B97F4A7C15u;
-    uint32_t i = (uint32_t)(h >> 32 ^ h >> 15) & b->pair_mask;
+    uint32_t i = (uint32_t)tpl_hash_u64(b->key, (uint64_t)(uint32_t)left << 32 | (uint32_t)right) & b->pair_mask;
     while (b->pairs[i].left >= 0 && (b->pairs[i].left != left || b->pairs[i].right != right))
         i = (i + 1) & b->pair_mask;
     return i;
@@ -303,6 +304,7 @@ tpl_status tpl_bpe_new(tpl_bpe **out, const tpl_bpe_options *o, size_t n_merges,
     b->model.ops = &ops;
     b->o = *o;
     b->pair_mask = (uint32_t)(n_slots - 1);
+    b->key = tpl_hash_key_new();
     for (uint64_t i = 0; i < n_slots; i++) b->pairs[i] = (pair){ -1, -1, -1, NO_RANK };
     for (int i = 0; i < 256; i++) b->byte_id[i] = find_byte_symbol(o, i);
     for (int32_t i = 0; i < o->vocab->n; i++)

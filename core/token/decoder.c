@@ -7,10 +7,16 @@
 #include "token/utf8.h"
 #include "token/vocab.h"
 
+/* What a decoder puts in place of something in every token: a space, mostly. Bounds what the table of shown bytes can grow to. */
+#define REPLACEMENT_MAX 16
+
 tpl_status tpl_decoder_set_replace(tpl_decoder *d, tpl_str from, tpl_str to, const char *where,
                                    tpl_err *err)
 {
     if (!from.len) return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "decoder Replace: pattern is empty");
+    if (to.len > REPLACEMENT_MAX)
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "decoder Replace: content has %zu bytes, at most %d", to.len,
+                        REPLACEMENT_MAX);
     if (d->from.len)
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where,
                         "decoder replaces more than once, which is not supported");

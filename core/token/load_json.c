@@ -8,7 +8,7 @@
 #include "token/load_json_priv.h"
 
 /* Bytes of a file; DeepSeek's is 8 MB, Gemma's 33 MB. */
-#define JSON_MAX_BYTES ((size_t)512 << 20)
+#define JSON_MAX_BYTES ((size_t)128 << 20)
 
 static tpl_status bad(tpl_json_loader *l, const char *what)
 {
@@ -36,7 +36,10 @@ static tpl_status match_added(tpl_json_loader *l, tpl_str s, tpl_added_token tok
     tpl_buf a = { 0 }, b = { 0 };
     tpl_regex_work *work = NULL;
     tpl_status st = TPL_OK;
-    if (normalized) st = tpl_normalizer_run(&l->t->normalizer, &s, &a, &b, &work, l->err);
+    tpl_err inner = { 0 };
+    tpl_shown shown = tpl_show(s.s, s.len);
+    if (normalized) st = tpl_normalizer_run(&l->t->normalizer, &s, &a, &b, &work, &inner);
+    if (st) tpl_fail(l->err, st, 0, l->where, "added token %s: %.200s", shown.s, inner.msg);
     /* one that normalises to nothing can never be found */
     if (!st && (s.len || !normalized))
         st = tpl_added_add(normalized ? &l->t->normalized : &l->t->raw, s, token, l->where, l->err);

@@ -130,26 +130,40 @@ tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json, const
 
 /* -- Running ---------------------------------------------------------------------------------- */
 
-static tpl_status replace_string(const tpl_norm_step *s, tpl_str text, tpl_buf *out)
+/* A step may make so many bytes of each byte of the text. The most that Unicode normalisation makes is 11 (NFKC of U+FDFA), and a file may
+ * hold up to TPL_NORM_STEPS_MAX steps that each make a text longer, over and over. */
+#define GROWTH_MAX 32
+#define GROWTH_FREE 65536
+
+static tpl_status too_long(size_t most, tpl_err *err)
+{
+    return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "a normalizer of the tokenizer makes the text longer than %zu bytes", most);
+}
+
+/* What is put in place of a match, and the text before it. */
+static tpl_status put(tpl_buf *out, const char *before, size_t n_before, tpl_str to, size_t most, tpl_err *err)
+{
+    if (!tpl_buf_add(out, before, n_before) || !tpl_buf_add(out, to.s, to.len)) return TPL_ERR_MEM;
+    return out->len > most ? too_long(most, err) : TPL_OK;
+}
+
+static tpl_status replace_string(const tpl_norm_step *s, tpl_str text, size_t most, tpl_buf *out, tpl_err *err)
 {
     const char *p = text.s, *end = text.s + text.len, *hit;
     while ((hit = memmem(p, (size_t)(end - p), s->from.s, s->from.len))) {
-        if (!tpl_buf_add(out, p, (size_t)(hit - p)) || !tpl_buf_add(out, s->to.s, s->to.len))
-            return TPL_ERR_MEM;
+        TPL_TRY(put(out, p, (size_t)(hit - p), (tpl_str){ s->to.s, s->to.len }, most, err));
         p = hit + s->from.len;
     }
     return tpl_buf_add(out, p, (size_t)(end - p)) ? TPL_OK : TPL_ERR_MEM;
 }
 
-static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, tpl_buf *out,
-                                tpl_regex_work **work, tpl_err *err)
+static tpl_status replace_regex(const tpl_norm_step *s, tpl_str text, size_t most, tpl_buf *out, tpl_regex_work **work, tpl_err *err)
 {
     size_t done = 0, from = 0, a, b;
     while (from <= text.len) {
         TPL_TRY(tpl_regex_find(s->regex, work, text, from, &a, &b, err));
         if (a == SIZE_MAX) break;
-        if (!tpl_buf_add(out, text.s + done, a - done) || !tpl_buf_add(out, s->to.s, s->to.len))
-            return TPL_ERR_MEM;
+        TPL_TRY(put(out, text.s + done, a - done, (tpl_str){ s->to.s, s->to.len }, most, err));
         done = from = b;
         if (a == b && from++ < text.len) { /* an empty match: go on behind the next character */
             from = a;
@@ -175,18 +189,19 @@ static tpl_str strip(const tpl_norm_step *s, tpl_str text)
     return text;
 }
 
-static tpl_status run_step(const tpl_norm_step *s, tpl_str text, tpl_buf *out, tpl_regex_work **work,
+static tpl_status run_step(const tpl_norm_step *s, tpl_str text, size_t most, tpl_buf *out, tpl_regex_work **work,
                            tpl_err *err)
 {
     switch (s->kind) {
     case TPL_NORM_PREPEND:
-        return tpl_buf_add(out, s->to.s, s->to.len) && tpl_buf_add(out, text.s, text.len) ? TPL_OK
-                                                                                          : TPL_ERR_MEM;
+        TPL_TRY(put(out, "", 0, (tpl_str){ s->to.s, s->to.len }, most, err));
+        return tpl_buf_add(out, text.s, text.len) ? TPL_OK : TPL_ERR_MEM;
     case TPL_NORM_LOWERCASE: return tpl_normalize_lower(text, out) ? TPL_OK : TPL_ERR_MEM;
     case TPL_NORM_PRECOMPILED:
-        return tpl_precompiled_run(&s->from, text, out) ? TPL_OK : TPL_ERR_MEM;
+        if (!tpl_precompiled_run(&s->from, text, most, out)) return TPL_ERR_MEM;
+        return out->len > most ? too_long(most, err) : TPL_OK;
     case TPL_NORM_REPLACE:
-        return s->regex ? replace_regex(s, text, out, work, err) : replace_string(s, text, out);
+        return s->regex ? replace_regex(s, text, most, out, work, err) : replace_string(s, text, most, out, err);
     default: return tpl_normalize_unicode(s->kind, text, out, err);
     }
 }
@@ -210,13 +225,15 @@ static bool lies_in(tpl_str text, const tpl_buf *b)
 tpl_status tpl_normalizer_run(const tpl_normalizer *n, tpl_str *text, tpl_buf *a, tpl_buf *b,
                               tpl_regex_work **work, tpl_err *err)
 {
+    uint64_t most;
+    if (!ck_mul(text->len, GROWTH_MAX, &most) || !ck_add(most, GROWTH_FREE, &most)) most = UINT64_MAX;
     for (int i = 0; i < n->n; i++) {
         const tpl_norm_step *s = &n->steps[i];
         tpl_buf *out = lies_in(*text, a) ? b : a;
         if (s->kind == TPL_NORM_STRIP) *text = strip(s, *text);
         if (s->kind == TPL_NORM_STRIP || is_idle(s, *text)) continue;
         out->len = 0;
-        tpl_status st = run_step(s, *text, out, work, err);
+        tpl_status st = run_step(s, *text, most, out, work, err);
         if (st) return tpl_fail(err, st, 0, "", "out of memory while normalising %zu bytes", text->len);
         *text = (tpl_str){ out->s ? out->s : "", out->len };
     }

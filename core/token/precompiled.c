@@ -143,11 +143,11 @@ static bool put_chars(const charmap *m, tpl_str text, size_t pos, size_t end, tp
     return true;
 }
 
-bool tpl_precompiled_run(const tpl_buf *map, tpl_str text, tpl_buf *out)
+bool tpl_precompiled_run(const tpl_buf *map, tpl_str text, size_t most, tpl_buf *out)
 {
     charmap m = open_map(map);
     if (!tpl_buf_reserve(out, text.len)) return false;
-    for (size_t pos = 0, end; pos < text.len; pos = end) {
+    for (size_t pos = 0, end; pos < text.len && out->len <= most; pos = end) {
         end = cluster_end(text, pos);
         tpl_str to = { NULL, 0 };
         if (end - pos < CLUSTER_MAX) to = find(&m, (tpl_str){ text.s + pos, end - pos });

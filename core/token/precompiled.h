@@ -16,7 +16,7 @@ TPL_NODISCARD tpl_status tpl_precompiled_read(tpl_str base64, tpl_buf *map, cons
                                               tpl_err *err);
 
 /* Appends the text with every grapheme cluster of less than 6 bytes, else every character, replaced;
- * false: no memory. `map` is one that tpl_precompiled_read gave. */
-bool tpl_precompiled_run(const tpl_buf *map, tpl_str text, tpl_buf *out);
+ * false: no memory. It stops once out has more than `most` bytes. `map` is one that tpl_precompiled_read gave. */
+bool tpl_precompiled_run(const tpl_buf *map, tpl_str text, size_t most, tpl_buf *out);
 
 #endif

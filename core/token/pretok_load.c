@@ -146,6 +146,8 @@ static tpl_status add_metaspace(tpl_pretok *p, const json_t *json, const char *w
     tpl_str mark;
     tpl_pretok_step *s = NULL;
     TPL_TRY(tpl_part_str(json, "replacement", what, &mark, where, err));
+    if (!mark.len || tpl_utf8_len(mark.s, mark.s + mark.len) != (int)mark.len)
+        return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "%s: 'replacement' is not one character", what);
     TPL_TRY(add(p, TPL_PRETOK_METASPACE, &s, where, err));
     s->behavior = TPL_SPLIT_MERGED_WITH_NEXT;
     TPL_TRY(tpl_pretok_scheme(json, what, &s->scheme, where, err));

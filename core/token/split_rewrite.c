@@ -6,6 +6,7 @@
 #include "token/unicode.h"
 
 #define PATTERN_MAX 65536
+#define REWRITTEN_MAX (1 << 20) /* the properties are spelt out */
 
 /* White_Space as class items, and all the rest; PCRE2's own \s under UCP has U+180E too */
 #define SPACE_ITEMS                                                     \
@@ -142,7 +143,8 @@ static tpl_status rewrite(rewriter *r, const char *where, tpl_err *err)
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where, "regex has %zu bytes, at most %d", r->in.len,
                         PATTERN_MAX);
     while (r->i < r->in.len && !r->refused)
-        if (!step(r)) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a regex");
+        if (r->out->len > REWRITTEN_MAX) r->refused = "more than a few hundred \\p{..}";
+        else if (!step(r)) return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for a regex");
     if (r->refused)
         return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, where,
                         "regex '%.80s%s' has %s, which is not supported", r->in.s,

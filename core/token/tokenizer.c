@@ -46,8 +46,8 @@ static const char *const eog_names[] = {
     "<|eom|>",
     "<|END_OF_TURN_TOKEN|>",
     "<end_of_utterance>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
     "<EOT>",
     "[EOS]",
     "[EOT]",

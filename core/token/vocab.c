@@ -6,23 +6,6 @@
 
 #include "token/buf.h"
 
-/* Eight bytes a round, multiply and fold; the constants are odd 64-bit fractions of the golden ratio and
- * of sqrt(3). */
-static uint32_t hash(const char *s, size_t len)
-{
-    uint64_t h = len * 0x9E3779B97F4A7C15u, word;
-    for (; len >= 8; s += 8, len -= 8) {
-        memcpy(&word, s, 8);
-        h = (h ^ word) * 0xBB67AE8584CAA73Bu;
-        h ^= h >> 32;
-    }
-    word = 0;
-    if (len) memcpy(&word, s, len);
-    h = (h ^ word) * 0xBB67AE8584CAA73Bu;
-    h = (h ^ h >> 32) * 0x9E3779B97F4A7C15u;
-    return (uint32_t)(h >> 32);
-}
-
 tpl_shown tpl_show(const char *s, size_t len)
 {
     tpl_shown o;
@@ -54,6 +37,8 @@ tpl_status tpl_vocab_init(tpl_vocab *v, size_t n_tokens, size_t text_bytes, cons
         return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for %zu tokens", n_tokens);
     }
     memset(v->slots, 0xFF, n_slots * sizeof *v->slots);
+    v->key = tpl_hash_key_new();
+    v->id_end = n_tokens < (TPL_VOCAB_MAX - TPL_VOCAB_HOLES) / 4 ? (int32_t)n_tokens * 4 + TPL_VOCAB_HOLES : TPL_VOCAB_MAX;
     v->slot_mask = (uint32_t)(n_slots - 1);
     v->text_cap = text_bytes;
     return TPL_OK;
@@ -69,7 +54,7 @@ void tpl_vocab_free(tpl_vocab *v)
 
 static uint32_t slot_of(const tpl_vocab *v, const char *s, size_t len)
 {
-    uint32_t i = hash(s, len) & v->slot_mask;
+    uint32_t i = (uint32_t)(tpl_hash_bytes(v->key, s, len) >> 20) & v->slot_mask;
     for (;; i = (i + 1) & v->slot_mask) {
         int32_t id = v->slots[i];
         if (id < 0) return i;
@@ -90,9 +75,9 @@ static bool reach(tpl_vocab *v, int32_t id)
 tpl_status tpl_vocab_add(tpl_vocab *v, int64_t id, tpl_str s, uint32_t flags, const char *where,
                          tpl_err *err)
 {
-    if (id < 0 || id >= TPL_VOCAB_MAX)
+    if (id < 0 || id >= v->id_end)
         return tpl_fail(err, TPL_ERR_FORMAT, 0, where, "token %s has id %lld, expected 0 to %d",
-                        tpl_show(s.s, s.len).s, (long long)id, TPL_VOCAB_MAX - 1);
+                        tpl_show(s.s, s.len).s, (long long)id, v->id_end - 1);
     if (!reach(v, (int32_t)id))
         return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for token %lld", (long long)id);
     tpl_token *t = &v->tokens[id];

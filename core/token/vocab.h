@@ -8,11 +8,15 @@
 #define TPL_TOKEN_VOCAB_H
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 /* More than any published vocabulary (about 262 thousand) by far; bounds what a lying file can make us
  * allocate. */
 #define TPL_VOCAB_MAX (1 << 22)
+/* Ids without a token that any vocabulary may have; beyond these, three holes for each token. A small file with one huge id would
+ * otherwise make the table of ids large. */
+#define TPL_VOCAB_HOLES (1 << 16)
 
 enum {
     TPL_TOKEN_USED = 1,  /* the id has a spelling */
@@ -35,6 +39,8 @@ typedef struct tpl_vocab {
     size_t cap;
     int32_t *slots; /* open addressing, id or -1 */
     uint32_t slot_mask;
+    tpl_hash_key key;
+    int32_t id_end; /* ids are below */
     uint32_t n_used;
     char *text; /* all spellings */
     size_t text_len, text_cap;
@@ -46,8 +52,8 @@ TPL_NODISCARD tpl_status tpl_vocab_init(tpl_vocab *v, size_t n_tokens, size_t te
                                         const char *where, tpl_err *err);
 void tpl_vocab_free(tpl_vocab *v);
 
-/* Adds a token. A taken id, a taken spelling, an id that is negative or not below TPL_VOCAB_MAX:
- * TPL_ERR_FORMAT. */
+/* Adds a token. A taken id, a taken spelling, an id that is negative or far above the number of
+ * tokens: TPL_ERR_FORMAT. */
 TPL_NODISCARD tpl_status tpl_vocab_add(tpl_vocab *v, int64_t id, tpl_str s, uint32_t flags,
                                        const char *where, tpl_err *err);
 

@@ -9,22 +9,18 @@ local reader = require("tpl.config.reader")
 
 local M = {}
 
-local MOST_JSON_BYTES = 16 * 2 ^ 20
+local MOST_JSON_BYTES = 4 * 2 ^ 20
 
 local function core() return require("tpl.core") end
 
 --- Read a JSON object from a file; gives the object and a function that finds the line of a key.
 local function load_json(path)
-  local stat = core().sys.stat(path)
-  if stat and stat.kind ~= "file" then
-    err.throw { code = "format", where = path, message = "is no regular file" }
-  end
-  local text, message, code = core().sys.read_file(path, MOST_JSON_BYTES)
-  if not text then err.throw(err.from_c(message, code, path)) end
-  local object, where
+  local text, message, code, where = core().sys.load_file(path, MOST_JSON_BYTES)
+  if not text then err.throw(err.from_c(message, code, where or path)) end
+  local object
   object, message, code, where = core().json.decode(text, { where = path })
   if object == nil then err.throw(err.from_c(message, code or "format", where or path)) end
-  if type(object) ~= "table" or object[1] ~= nil then
+  if type(object) ~= "table" or getmetatable(object) == core().json.array_mt then
     err.throw { code = "format", where = path .. ":1", message = "holds no JSON object" }
   end
   return object, function(key)

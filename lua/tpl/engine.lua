@@ -7,6 +7,7 @@ local json = require "tpl.json"
 
 local M = {}
 
+---@class tpl.Engine
 local Engine = { __name = "tpl.engine" }
 Engine.__index = Engine
 
@@ -65,7 +66,7 @@ end
 --- Load a plan and start its ranks.
 ---@param plan table
 ---@param options {progress: function?, fault: string?, tokenizer: table?, chunk: integer?, eog: integer[]?, stall_s: number?}?
----@return table? engine
+---@return tpl.Engine? engine
 ---@return tpl.Err?
 function M.open(plan, options)
   return err.try(open, plan, options or {})

@@ -28,6 +28,9 @@ local exits = {
   not_in_version = 2, no_fit = 4, require = 4, drift = 4, verify = 5, internal = 1,
 }
 
+--- Give a text without control characters: names and values from files stand in messages, and an error is one line.
+local function one_line(text) return text and (tostring(text):gsub("%c", " ")) end
+
 --- Make an error value. Missing `exit` follows from `code`, 1 if the code is unknown.
 ---@param fields table
 ---@return tpl.Err
@@ -35,7 +38,7 @@ function M.new(fields)
   local e = {}
   for k, v in pairs(fields) do e[k] = v end
   e.code = e.code or "internal"
-  e.message = e.message or e.code
+  e.message, e.where, e.hint = one_line(e.message or e.code), one_line(e.where), one_line(e.hint)
   e.exit = e.exit or exits[e.code] or 1
   return setmetatable(e, mt)
 end

@@ -5,8 +5,8 @@
 -- Ids count from 0.
 local M = {}
 
-local MOST_TOKENIZER_BYTES = 512 * 2 ^ 20
-local MOST_CONFIG_BYTES = 16 * 2 ^ 20
+local MOST_TOKENIZER_BYTES = 128 * 2 ^ 20
+local MOST_CONFIG_BYTES = 4 * 2 ^ 20
 
 local function core() return require("tpl.core") end
 
@@ -87,10 +87,12 @@ local function is_null(x) return x == nil or x == core().json.null end
 local function read_object(path)
   local sys = core().sys
   if not sys.exists(path) then return nil end
-  local text, message, code = sys.read_file(path, MOST_CONFIG_BYTES)
-  if not text then error({ message, code, path }, 0) end
-  local object, why, _, where = core().json.decode(text)
-  if type(object) ~= "table" then error({ why or "holds no JSON object", "format", where or path }, 0) end
+  local text, message, code, where = sys.load_file(path, MOST_CONFIG_BYTES)
+  if not text then error({ message, code, where or path }, 0) end
+  local object, why
+  object, why, code, where = core().json.decode(text, { where = path })
+  if type(object) == "table" and getmetatable(object) == core().json.array_mt then object = nil end
+  if type(object) ~= "table" then error({ why or "holds no JSON object", code or "format", where or path }, 0) end
   return object, text
 end
 
@@ -117,8 +119,8 @@ end
 local function find_template(dir, config)
   local path = dir .. "/chat_template.jinja"
   if core().sys.exists(path) then
-    local text, message, code = core().sys.read_file(path, MOST_CONFIG_BYTES)
-    if not text then error({ message, code, path }, 0) end
+    local text, message, code, where = core().sys.load_file(path, MOST_CONFIG_BYTES)
+    if not text then error({ message, code, where or path }, 0) end
     return text
   end
   local object = read_object(dir .. "/chat_template.json")
@@ -179,8 +181,8 @@ end
 
 --- Make a tokenizer from tokenizer.json and what lies beside it; raises {message, code, where, hint}.
 local function load_json(path)
-  local text, message, code = core().sys.read_file(path, MOST_TOKENIZER_BYTES)
-  if not text then error({ message, code, path }, 0) end
+  local text, message, code, place = core().sys.load_file(path, MOST_TOKENIZER_BYTES)
+  if not text then error({ message, code, place or path }, 0) end
   local dir = path:match("^(.*)/[^/]*$") or "."
   local config_path = dir .. "/tokenizer_config.json"
   local config, config_text = read_object(config_path)

@@ -14,7 +14,6 @@ local allowed = {
     ["return load_le(kv->data + i * (uint64_t)size, size);"] = "i < kv->n, whose bytes the reader found in the file",
   },
   ["core/model/names.c"] = {
-    ["unsigned __int128 p = (unsigned __int128)a * b;"] = "a hash, in 128 bits",
     ["while (n_slots / 4 * 3 < n) n_slots *= 2;"] = "divided first",
   },
   ["core/token/tokenizer.c"] = {

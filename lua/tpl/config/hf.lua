@@ -39,12 +39,11 @@ end
 --- Give the object that describes rope, its reader and its type: `rope_parameters` wins over `rope_scaling`.
 local function rope_object(r)
   local key = r.get("rope_parameters") ~= nil and "rope_parameters" or "rope_scaling"
-  local object = r:table(key)
+  local object = r:object(key)
   if object == nil then return r, "default", "rope_scaling" end
   if reader.member(object, "full_attention") ~= nil then -- keyed by layer type; all layers of a Llama are full
-    r, object = r:inside(key, object), object.full_attention
-    key = "full_attention"
-    if type(object) ~= "table" then r:bad(key, "is no object") end
+    r = r:inside(key, object)
+    key, object = "full_attention", r:object("full_attention")
   end
   local inside = r:inside(key, object)
   return inside, inside:str("rope_type") or inside:str("type") or "default", key
@@ -109,7 +108,7 @@ end
 --- Refuse what would change the numbers and is not computed here.
 local function refuse_unsupported(r)
   if r.get("quantization_config") ~= nil then
-    local q = r:table("quantization_config")
+    local q = r:object("quantization_config")
     r:unsupported("quantization_config", string.format("(quant_method %s) is not supported in this version",
       tostring(reader.member(q, "quant_method"))), "use the unquantised checkpoint or a GGUF file")
   end

@@ -123,6 +123,13 @@ function Reader:table(key)
   return value
 end
 
+--- Give a JSON object or nil; a list is refused.
+function Reader:object(key)
+  local value = self:table(key)
+  if value and value[1] ~= nil then self:bad(key, "is a list, an object is needed") end
+  return value
+end
+
 --- Give a list of token ids from a key that holds one id, a list of ids, or nothing.
 function Reader:ids(key, vocab)
   local value = self.get(key)

@@ -5,8 +5,13 @@ local state = require("tpl.jinja.state")
 local globals = require("tpl.jinja.globals")
 local parser = require("tpl.jinja.parser")
 local compile = require("tpl.jinja.compile")
+local text = require("tpl.jinja.text")
 
 local M = {}
+
+local function check_source(source)
+  if not text.is_utf8(source) then errors.raise("UnicodeDecodeError", "template is not UTF-8") end
+end
 
 --- Compile a source into fn(ctx, out); raises nothing.
 ---@return function? code
@@ -14,6 +19,7 @@ local M = {}
 function M.compile(source)
   local before = state.swap(state.new())
   local ok, result = pcall(function()
+    check_source(source)
     return compile.template(parser.parse(source))
   end)
   state.swap(before)

@@ -267,7 +267,8 @@ function Lexer:root()
 end
 
 -- Larger than any real template by far; lexing and compiling take about a microsecond a byte.
-local MAX_SOURCE = 512 * 1024
+-- A tree of a source takes some 400 times its bytes. Published templates have up to about 30,000.
+local MAX_SOURCE = 131072
 
 --- Tokens of a template source.
 ---@param source string

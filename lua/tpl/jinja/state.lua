@@ -10,7 +10,7 @@ local M = {}
 ---@field steps integer?    loop turns, calls and units of 32 bytes or items touched
 ---@field output integer?   bytes of the result, and of any single string; an eighth of it for items of a list
 ---@field depth integer?    nested macro calls and recursive loops
-M.defaults = { steps = 1000000, output = 16 * 1024 * 1024, depth = 32 }
+M.defaults = { steps = 1000000, output = 4 * 1024 * 1024, depth = 32 }
 
 -- Long conversations need more: each byte of input grants this many steps and bytes.
 local STEPS_PER_BYTE, OUTPUT_PER_BYTE = 2, 2

@@ -29,6 +29,23 @@ M.is_ascii = is_ascii
 
 local byte_ptr = ffi.typeof("const uint8_t *")
 
+--- Say whether a string is UTF-8 (RFC 3629: no overlong forms, no surrogates, at most U+10FFFF).
+function M.is_utf8(s)
+  local at = s:find("[\128-\255]")
+  while at do
+    local _, last = s:find("^[\194-\223][\128-\191]", at)
+    if not last then _, last = s:find("^\224[\160-\191][\128-\191]", at) end
+    if not last then _, last = s:find("^[\225-\236\238\239][\128-\191][\128-\191]", at) end
+    if not last then _, last = s:find("^\237[\128-\159][\128-\191]", at) end
+    if not last then _, last = s:find("^\240[\144-\191][\128-\191][\128-\191]", at) end
+    if not last then _, last = s:find("^[\241-\243][\128-\191][\128-\191][\128-\191]", at) end
+    if not last then _, last = s:find("^\244[\128-\143][\128-\191][\128-\191]", at) end
+    if not last then return false end
+    at = s:find("[\128-\255]", last + 1)
+  end
+  return true
+end
+
 --- Number of code points: bytes that do not continue a character.
 function M.len(s)
   if is_ascii(s) then return #s end

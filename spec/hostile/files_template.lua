@@ -1,0 +1,47 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Hostile chat templates, a case each (see files_gguf.lua; rule B5 of facts/reliability.md 2.B). A template's error is an answer to a
+--- row, so the exit code is 0 and `row` is the code of the row's error.
+local cases = {
+  { "B5", "a walk from a string to all classes", "{{ ''.__class__.__mro__ }}", ".", row = "SecurityError" },
+  { "B5", "a walk from the messages to their class", "{{ messages.__class__.__subclasses__() }}", ".", row = "SecurityError" },
+  { "B5", "a loop of 1e9", "{% for i in range(1000000000) %}{% endfor %}", ".", row = "OverflowError" },
+  { "B5", "loops in loops", ("{% for i in range(1000) %}"):rep(6) .. ("{% endfor %}"):rep(6), "step budget", row = "TimeoutError" },
+  { "B5", "a macro that calls itself", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion", row = "RecursionError" },
+  { "B5", "two macros that call each other", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", "recursion", row = "RecursionError" },
+  { "B5", "a loop that calls itself", "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}", "recursion", row = "RecursionError" },
+  { "B5", "a string of 10^12 bytes", "{{ 'x' * 1000000000000 }}", "bytes", row = "MemoryError" },
+  { "B5", "a string doubled 60 times", "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "bytes|budget", row = "*" },
+  { "B5", "a list of 10^9", "{{ [0] * 1000000000 }}", "items", row = "MemoryError" },
+  { "B5", "a power of powers", "{{ 9 ** 999999999 }}", ".", row = "*" },
+  { "B5", "a field of 10^9 characters", "{{ '%1000000000d' % 1 }}", ".", row = "*" },
+  { "B5", "a format of 10^9 digits", "{{ '{:>1000000000}'.format(1) }}", ".", row = "*" },
+  { "B5", "a text centred in 10^9", "{{ 'x'|center(1000000000) }}", ".", row = "*" },
+  { "B5", "an indent of 10^9", "{{ 'x\\ny'|indent(1000000000) }}", ".", row = "*" },
+  { "B5", "batches of 10^9", "{{ [1]|batch(1000000000, 0)|list }}", ".", row = "*" },
+  { "B5", "JSON indented by 10^9", "{{ [1]|tojson(indent=1000000000) }}", ".", row = "*" },
+  { "B5", "a replacement of every character by a thousand",
+    "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(9) %}{% set ns.s = ns.s.replace('x', 'x' * 1000) %}{% endfor %}", ".", row = "*" },
+  { "B5", "joins that square", "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(9) %}{% set ns.s = ns.s.join(ns.s) %}{% endfor %}", ".", row = "*" },
+  { "B5", "10,000 open brackets", "{{ " .. ("("):rep(10000), ".", row = "*" },
+  { "B5", "10,000 times not", "{{ " .. ("not "):rep(10000) .. "1 }}", ".", row = "*" },
+  { "B5", "10,000 open ifs", ("{% if 1 %}"):rep(10000), ".", row = "*" },
+  { "B5", "10,000 dots", "{{ a" .. (".b"):rep(10000) .. " }}", ".", row = "*" },
+  { "B5", "10,000 lists in each other", "{{ " .. ("["):rep(10000) .. ("]"):rep(10000) .. " }}", ".", row = "*" },
+  { "B5", "60,000 additions", "{{ 1" .. ("+1"):rep(60000) .. " }}", ".", row = "*?" },
+  { "B5", "a list that holds itself", "{% set a = [1] %}{% if a.append(a) %}{% endif %}{{ a }}", ".", row = "*" },
+  { "B5", "a list that grows while it is read", "{% set a = [1] %}{% for x in a %}{% if a.append(x) %}{% endif %}{% endfor %}", ".", row = "*" },
+  { "B5", "130 KiB of source", "{{ 1 }}" .. ("x"):rep(133000), "at most 131072 are read", row = "TemplateSyntaxError" },
+  { "B6", "kwargs that set the messages", "{{ messages }}", ".", row = "*?", kwargs = '{"messages":"x"}' },
+  { "form", "an error with a line break", "{{ raise_exception('a\nb') }}", ".", row = "TemplateError" },
+  { "form", "a tag that is not known", "{% explode %}", "unknown tag", row = "TemplateSyntaxError" },
+  { "form", "a block that does not end", "{% if 1 %}", ".", row = "TemplateSyntaxError" },
+  { "form", "a filter that is not known", "{{ 1|nope }}", ".", row = "TemplateAssertionError" },
+  { "form", "include", "{% include '/etc/passwd' %}", ".", row = "*" },
+  { "form", "import", "{% import '/etc/passwd' as x %}", ".", row = "*" },
+  { "form", "extends", "{% extends '/etc/passwd' %}", ".", row = "*" },
+  { "form", "not UTF-8", "{{ '\255' }}", "not UTF%-8", row = "UnicodeDecodeError" },
+  { "form", "a NUL", "{{ \0 }}", ".", row = "*" },
+}
+for _, c in ipairs(cases) do c.kind, c.command, c.file = "template", "template", "t.jinja" end
+
+return cases
