@@ -127,11 +127,11 @@ function tpl.core.kernels.pack_bytes(dtype, rows, cols) end
 --- probe{threads=, seconds=, bytes=}: {read_gb_s, read_bytes, f32_gflop_s, bf16_gflop_s, i8_gflop_s, barrier_us, isa}; 0 = unknown.
 function tpl.core.kernels.probe(options) end
 
---- q8_row_bytes(cols): cols is a multiple of 32.
-function tpl.core.kernels.q8_row_bytes(cols) end
+--- row_bytes(act, cols): bytes of a row of a value; whole blocks of 32 where the form has blocks.
+function tpl.core.kernels.row_bytes(act, cols) end
 
---- wants_q8(dtype): whether act = auto quantises what is multiplied with such weights.
-function tpl.core.kernels.wants_q8(dtype) end
+--- wants(dtype): in which form act = auto multiplies with such weights: "f32", "bf16" or "q8_bf16".
+function tpl.core.kernels.wants(dtype) end
 
 tpl.core.sampler = {}
 
