@@ -138,7 +138,7 @@ local function rank_lines(lines, report)
   columns(lines, rows, { [3] = true, [4] = true })
 end
 
---- Say how uneven cuts fall, where they do: "kvh 2/1".
+--- Say how uneven cuts fall, where they do: "kvh 2/1", and what they cost at most.
 local function share_lines(lines, report)
   local by_dim, order = {}, {}
   for _, r in ipairs(field(report, "ranks") or {}) do
@@ -158,6 +158,12 @@ local function share_lines(lines, report)
     local x, uneven = by_dim[key], false
     for _, n in ipairs(x.counts) do uneven = uneven or n ~= x.counts[1] end
     if uneven then add(lines, "uneven  stage %s: %s is cut %s", tostring(x.stage), x.dim, table.concat(x.counts, "/")) end
+  end
+  for _, stage in ipairs(field(report, "stages") or {}) do
+    local balance = field(stage, "balance")
+    if balance and balance < 0.9995 then
+      add(lines, "balance stage %s: at most %.3f of an even cut's speed, since all wait for the rank with most weights", tostring(stage.i), balance)
+    end
   end
 end
 

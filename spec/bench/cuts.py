@@ -7,18 +7,12 @@ import sides
 CONTEXT, NEW = 1024, 32
 
 
-def balance(plan):
-    """The most that a cut can reach of an even one: bytes of weights that a token reads, over ranks times those of the fullest rank."""
-    weights = [r["bytes"]["weights"] for r in plan["ranks"]]
-    return sum(weights) / (len(weights) * max(weights))
-
-
 def run(o, title, name, bar):
     """The row of one model: decode with tp=2 over decode with tp=1, divided by the bound of the cut."""
     model = models.path(name)
     two = sides.Tpl(model, CONTEXT, ["tp=2", f"threads={max(1, o.threads // 2)}"], "tp=2")
     one = sides.Tpl(model, CONTEXT, ["tp=1", f"threads={o.threads}"], "tp=1")
-    bound = balance(two.plan())
+    bound = two.plan()["stages"][0]["balance"]
     print(f"\n{title}: tp=2 with {max(1, o.threads // 2)} thread each, tp=1 with {o.threads}, on {name}; balance bound {bound:.3f}")
     done = pairs.interleave((two, one), o.pairs, lambda side, i: side.speed(16, NEW, 3, i))
     row = pairs.judge(title, bar, done, lambda got: got[0]["decode"] / got[1]["decode"] / bound)

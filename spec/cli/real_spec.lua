@@ -73,6 +73,17 @@ describe("the command line on a real model", function()
     assert.is_false(lines[1].ok)
   end)
 
+  it("says what an uneven cut can reach at most", function()
+    -- SmolLM2 over two ranks: rank 0 has 2 of the 3 KV groups. Bytes per element: q4_1 20/32, the tied embedding q8_0 34/32.
+    -- Per layer 2 * 576^2 + 2 * 576 * 192 = 884736 elements of attention and 3 * 576 * 1536 = 2654208 of the MLP; norms are small.
+    local function bytes(groups) return 30 * (884736 * groups / 3 + 2654208 / 2) * 20 / 32 + 49152 * 576 / 2 * 34 / 32 end
+    local code, lines, log = run { "plan", "smollm2", "tp=2", "--json" }
+    if code ~= 0 then return pending("no quickstart model: " .. log) end
+    assert.near((bytes(2) + bytes(1)) / (2 * bytes(2)), lines[1].result.stages[1].balance, 1e-3)
+    local _, _, _, text = run { "plan", "smollm2", "tp=2" }
+    assert.matches("balance stage 0: at most 0%.946 of an even cut's speed", text)
+  end)
+
   it("refuses an unknown layout and an impossible degree with exit 3", function()
     local model = helper.model("llama-9x3")
     if not model then return pending("no ../shared") end

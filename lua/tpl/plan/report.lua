@@ -43,13 +43,23 @@ local function numbers(first, count)
   return out
 end
 
-local function stage(s)
+-- The most that a cut can reach of an even one, since all wait for the fullest rank: bytes of weights on all ranks over
+-- the number of ranks times those of the fullest.
+local function balance(plan, s)
+  local sum, most = 0, 0
+  for _, b in ipairs(plan.ranks) do
+    if b.stage == s then sum, most = sum + b.weights, math.max(most, b.weights) end
+  end
+  return most > 0 and sum / (s.mesh.n * most) or 1
+end
+
+local function stage(plan, s)
   local axes = array {}
   for i, a in ipairs(s.mesh.axes) do axes[i] = { name = a, size = s.mesh.size[a], kind = or_null(s.mesh.kind[a]) } end
   local list = array {}
   for i, kind in ipairs { "decode", "mixed" } do list[i] = { kind = kind, ops = #s.lowered.ops, hash = s.hash } end
   return { i = s.i, layers = array { s.first, s.last }, axes = axes, ranks = numbers(s.first_rank, s.mesh.n),
-    programs = list,
+    programs = list, balance = balance(plan, s),
     layout = s.file or (type(s.layout) == "string" and s.layout) or null }
 end
 
@@ -137,7 +147,7 @@ end
 ---@return table
 function M.make(plan)
   local stages, ranks, hashes = array {}, array {}, {}
-  for i, s in ipairs(plan.stages) do stages[i], hashes[i] = stage(s), s.hash end
+  for i, s in ipairs(plan.stages) do stages[i], hashes[i] = stage(plan, s), s.hash end
   for i, b in ipairs(plan.ranks) do ranks[i] = rank(plan, b) end
   local program_hash = #hashes == 1 and hashes[1] or require("tpl.core").hash.sha256(table.concat(hashes, "\n"))
   return { plan_hash = plan.hash, program_hash = program_hash, model = model(plan), stages = stages,
