@@ -121,6 +121,7 @@ static inline void emu_dpbf16ps(int ci, int ai, int bi)
 }
 
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_zero
 #undef _tile_dpbsud
@@ -129,6 +130,7 @@ static inline void emu_dpbf16ps(int ci, int ai, int bi)
 #define _tile_release() emu_release()
 #define _tile_zero(t) emu_zero(t)
 #define _tile_loadd(t, base, stride) emu_loadd(t, base, (size_t)(stride))
+#define _tile_stream_loadd(t, base, stride) emu_loadd(t, base, (size_t)(stride))
 #define _tile_stored(t, base, stride) emu_stored(t, base, (size_t)(stride))
 #define _tile_dpbsud(c, a, b) emu_dpbsud(c, a, b)
 #define _tile_dpbf16ps(c, a, b) emu_dpbf16ps(c, a, b)
