@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merging. A piece of up to SHORT_MAX symbols (nearly every word) is merged in place by looking for the
- * lowest rank again and again: for so few that beats any structure. A longer one becomes a doubly linked
+ * lowest rank again and again: for so few that beats any structure. A longer one is first cut at its seams:
+ * two characters are one where no merge has a left part that ends with the first and a right part that begins with
+ * the second, so that nothing ever merges across, and what lies between seams can be merged by itself (the words of a
+ * text that no pre-tokenizer splits). A run that is still long becomes a doubly linked
  * list with a queue of candidates keyed (rank, position); an entry is stale when its symbol is gone or
  * its pair has another rank by now, which is found out when it is popped. Every merge removes a symbol
  * and adds at most two entries, so n symbols cost O(n log n), and there is no recursion.
@@ -35,6 +38,8 @@ struct tpl_bpe {
     int32_t byte_id[256]; /* byte_level: the symbol of a byte; byte_fallback: <0xHH>; -1 = none */
     uint32_t longest;     /* bytes of the longest token */
     pair *pairs;          /* open addressing */
+    uint64_t *joins;      /* as many slots: what is no seam, join_key or 0 */
+    bool has_seams;       /* no: a token is not UTF-8, and its ends need not be those of its symbols */
     uint32_t pair_mask;
     tpl_hash_key key;
     size_t n_pairs;
@@ -72,6 +77,39 @@ static inline uint32_t rank_of(const tpl_bpe *b, int32_t left, int32_t right, in
     const pair *p = &b->pairs[pair_slot(b, left, right)];
     *merged = p->merged;
     return p->left >= 0 ? p->rank : NO_RANK;
+}
+
+/* -- Seams ------------------------------------------------------------------------------------ */
+
+static uint64_t join_key(uint32_t last, uint32_t first)
+{
+    return ((uint64_t)last << 32 | first) + 1;
+}
+
+static uint32_t first_char(const tpl_bpe *b, int32_t id)
+{
+    size_t pos = 0;
+    return b->o.vocab->tokens[id].len ? tpl_utf8_next(b->o.vocab->tokens[id].s, &pos) : 0;
+}
+
+static uint32_t last_char(const tpl_bpe *b, int32_t id)
+{
+    const tpl_token *t = &b->o.vocab->tokens[id];
+    if (!t->len) return 0;
+    size_t pos = tpl_utf8_prev(t->s, t->len);
+    return tpl_utf8_next(t->s, &pos);
+}
+
+static uint64_t *join_slot(const tpl_bpe *b, uint64_t key)
+{
+    uint32_t i = (uint32_t)tpl_hash_u64(b->key, key) & b->pair_mask;
+    while (b->joins[i] && b->joins[i] != key) i = (i + 1) & b->pair_mask;
+    return &b->joins[i];
+}
+
+static bool is_seam(const tpl_bpe *b, int32_t left, int32_t right)
+{
+    return b->has_seams && !*join_slot(b, join_key(last_char(b, left), first_char(b, right)));
 }
 
 /* -- Symbols ---------------------------------------------------------------------------------- */
@@ -177,12 +215,12 @@ static void push_node(const tpl_bpe *b, work *w, int32_t i)
         tpl_merge_queue_push(&w->queue, w->nodes[i].rank, (uint32_t)i);
 }
 
-static void build_list(const tpl_bpe *b, work *w, size_t n)
+static void build_list(const tpl_bpe *b, work *w, const int32_t *ids, size_t n)
 {
     node *nodes = w->nodes;
     for (size_t i = 0; i < n; i++)
         nodes[i] =
-            (node){ .id = w->ids[i], .prev = (int32_t)i - 1, .next = i + 1 < n ? (int32_t)i + 1 : -1 };
+            (node){ .id = ids[i], .prev = (int32_t)i - 1, .next = i + 1 < n ? (int32_t)i + 1 : -1 };
     for (size_t i = 0; i < n; i++) push_node(b, w, (int32_t)i);
 }
 
@@ -198,16 +236,32 @@ static void merge_at(const tpl_bpe *b, work *w, int32_t i)
     push_node(b, w, x->prev);
 }
 
-static size_t merge_long(const tpl_bpe *b, work *w, size_t n)
+static size_t merge_long(const tpl_bpe *b, work *w, int32_t *ids, size_t n)
 {
     uint64_t top;
-    build_list(b, w, n);
+    (void)tpl_merge_queue_start(&w->queue, n, b->n_ranks); /* make_room did for the whole piece: nothing grows */
+    build_list(b, w, ids, n);
     while ((top = tpl_merge_queue_pop(&w->queue)) != TPL_MERGE_NONE) {
         const node *x = &w->nodes[(uint32_t)top];
         if (x->id >= 0 && x->rank == top >> 32) merge_at(b, w, (int32_t)(uint32_t)top); /* else stale */
     }
     size_t n_out = 0;
-    for (int32_t i = 0; i >= 0; i = w->nodes[i].next) w->ids[n_out++] = w->nodes[i].id;
+    for (int32_t i = 0; i >= 0; i = w->nodes[i].next) ids[n_out++] = w->nodes[i].id;
+    return n_out;
+}
+
+/* Merges each run between seams in place and closes the gaps. */
+static size_t merge_runs(const tpl_bpe *b, work *w, size_t n)
+{
+    size_t n_out = 0;
+    for (size_t start = 0, end; start < n; start = end) {
+        for (end = start + 1; end < n && !is_seam(b, w->ids[end - 1], w->ids[end]);) end++;
+        int32_t *run = w->ids + start;
+        size_t left = end - start;
+        left = left <= SHORT_MAX ? merge_short(b, run, left) : merge_long(b, w, run, left);
+        memmove(w->ids + n_out, run, left * sizeof *run);
+        n_out += left;
+    }
     return n_out;
 }
 
@@ -253,7 +307,7 @@ static tpl_status encode(const tpl_model *m, tpl_str piece, void **work_slot, tp
         return TPL_OK;
     }
     size_t n = symbols_of(b, piece, w->ids);
-    n = n <= SHORT_MAX ? merge_short(b, w->ids, n) : merge_long(b, w, n);
+    n = n <= SHORT_MAX ? merge_short(b, w->ids, n) : merge_runs(b, w, n);
     for (size_t i = 0; i < n; i++) tpl_ids_put(out, w->ids[i]);
     return TPL_OK;
 }
@@ -297,18 +351,23 @@ tpl_status tpl_bpe_new(tpl_bpe **out, const tpl_bpe_options *o, size_t n_merges,
     while (n_slots < n_merges + n_merges / 2 + 1) n_slots *= 2;
     tpl_bpe *b = calloc(1, sizeof *b);
     if (b && ck_mul(n_slots, sizeof *b->pairs, &bytes)) b->pairs = malloc(bytes);
-    if (!b || !b->pairs) {
-        free(b);
+    if (b) b->joins = calloc(n_slots, sizeof *b->joins);
+    if (!b || !b->pairs || !b->joins) {
+        tpl_bpe_free(b);
         return tpl_fail(err, TPL_ERR_MEM, 0, where, "out of memory for %zu merges", n_merges);
     }
     b->model.ops = &ops;
+    b->has_seams = true;
     b->o = *o;
     b->pair_mask = (uint32_t)(n_slots - 1);
     b->key = tpl_hash_key_new();
     for (uint64_t i = 0; i < n_slots; i++) b->pairs[i] = (pair){ -1, -1, -1, NO_RANK };
     for (int i = 0; i < 256; i++) b->byte_id[i] = find_byte_symbol(o, i);
-    for (int32_t i = 0; i < o->vocab->n; i++)
-        if (o->vocab->tokens[i].len > b->longest) b->longest = o->vocab->tokens[i].len;
+    for (int32_t i = 0; i < o->vocab->n; i++) {
+        const tpl_token *t = &o->vocab->tokens[i];
+        if (t->len > b->longest) b->longest = t->len;
+        if (t->len && tpl_utf8_valid(t->s, t->len) != t->len) b->has_seams = false;
+    }
     *out = b;
     return TPL_OK;
 }
@@ -318,6 +377,10 @@ void tpl_bpe_add_ids(tpl_bpe *b, int32_t left, int32_t right, int32_t merged, ui
     pair *p = &b->pairs[pair_slot(b, left, right)];
     if (p->left >= 0 || b->n_pairs >= b->pair_mask) return; /* there already; or more than announced */
     *p = (pair){ left, right, merged, rank };
+    if (b->has_seams) {
+        const uint64_t key = join_key(last_char(b, left), first_char(b, right));
+        *join_slot(b, key) = key;
+    }
     b->n_pairs++;
     if (rank >= b->n_ranks) b->n_ranks = (size_t)rank + 1;
 }
@@ -354,6 +417,9 @@ tpl_model *tpl_bpe_model(tpl_bpe *b) { return &b->model; }
 
 void tpl_bpe_free(tpl_bpe *b)
 {
-    if (b) free(b->pairs);
+    if (b) {
+        free(b->pairs);
+        free(b->joins);
+    }
     free(b);
 }
