@@ -25,8 +25,9 @@
  *  norm            y = x * rsqrt(mean(x^2) + eps) * w           RMS norm over all columns (Zhang & Sennrich 2019, arXiv:1910.07467)
  *  add             out = a + b                                  out may alias a
  *  add_norm        x = a + b; y = norm(x)                       outs x, y; x may alias a
- *  quant           q = x as q8 rows (blocks of 32: int8 twice, value and what its rounding left; scale; sum) or as bf16 rows
- *  linear          y_i = x * w_i^T                              one in (any tpl_act), n weights, n outs; epi=1: silu(y_0) * y_1, one out
+ *  quant           q = x as q8 rows (blocks of 32: int8 twice, value and what its rounding left; scale; sum) or as bf16 rows; left out in a step
+ *                  of few rows (tpl_op_idles), where each thread of linear rounds x for itself rather than wait for the others
+ *  linear          y_i = x * w_i^T                              in: q (any tpl_act), and with quant in front x as floats; n weights, n outs; epi=1: silu(y_0) * y_1, one out
  *  bias            y = y + b where on=1, y unchanged where on=0; in place
  *  silu_mul        h = silu(g) * u
  *  rope            y = rotate(x): heads of hd columns, the first rot of each turned by pos * freq[i] (freqs = constant table), mode 0
@@ -47,7 +48,7 @@
     X(ADD, "add", 1, 2, 0, "", TPL_OP_KERNEL)                                                 \
     X(ADD_NORM, "add_norm", 2, 2, 1, "eps:f", TPL_OP_KERNEL)                                  \
     X(QUANT, "quant", 1, 1, 0, "", TPL_OP_KERNEL)                                             \
-    X(LINEAR, "linear", 4, 1, 4, "epi:i", TPL_OP_KERNEL)                                      \
+    X(LINEAR, "linear", 4, 2, 4, "epi:i", TPL_OP_KERNEL)                                      \
     X(BIAS, "bias", 1, 1, 1, "on:i", TPL_OP_KERNEL)                                           \
     X(SILU_MUL, "silu_mul", 1, 2, 0, "", TPL_OP_KERNEL)                                       \
     X(ROPE, "rope", 1, 1, 0, "heads:i hd:i rot:i mode:i freqs:i mscale:f part:i", TPL_OP_KERNEL) \
@@ -188,6 +189,12 @@ struct tpl_bound {
     const tpl_index *index; /* of the `index` immediate, or NULL */
     const float *freqs;     /* of the `freqs` immediate, rot/2 of them, or NULL */
 };
+
+/* Whether an op has nothing to do in this step. The op behind it begins with a barrier, so its own is left out too. */
+static inline bool tpl_op_idles(const tpl_bound *op, const tpl_step *s)
+{
+    return op->kind == TPL_OP_ID_QUANT && tpl_view_rows(&op->in[0], s) < TPL_BF16_ROWS;
+}
 
 typedef struct tpl_backend {
     const char *name;        /* "cpu" */

@@ -12,12 +12,13 @@
  * thread of a team; no barrier inside.
  */
 #include "kernels/cpu/linear_job.h"
+#include "kernels/cpu/quant.h"
 
 enum {
     ROW_CHUNK_BYTES = 32 << 10, /* of x per tile call, about */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
-    FLOATS_BYTES = TPL_CPU_SCRATCH_BYTES - LIN_WORK_AT, /* rows made float where the ISA has no kernel for their form */
+    LONGEST_ROW = 1 << 16,      /* inputs: a row must fit into the scratch as floats, beside its q8 form */
 };
 
 static int64_t n_panels(const tpl_weight *w)
@@ -46,14 +47,7 @@ void lin_store_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, float 
 
 /* -- Tiles ---- */
 
-/* What the tile functions read: the rows as they lie, or made float in the scratch. */
-typedef struct tile_x {
-    const char *at;
-    size_t stride;
-    bool is_float;
-} tile_x;
-
-static void run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, const tile_x *x)
+static void run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, const lin_rows *x)
 {
     const tpl_lin_tile *tiles = x->is_float ? j->kernels->f32 : j->kernels->q8;
     for (int k = 0; k < lin_n_sides(j); k++) {
@@ -65,7 +59,7 @@ static void run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n, const
 
 void lin_run_tile(const lin_job *j, int i, int64_t p, int64_t t, int n)
 {
-    const tile_x x = { lin_x_row(j, t), j->op->in[0].stride, j->form == TPL_ACT_F32 };
+    const lin_rows x = { lin_x_row(j, t), j->op->in[0].stride, j->form == TPL_ACT_F32 };
     run_tile(j, i, p, t, n, &x);
 }
 
@@ -85,50 +79,86 @@ static void floats_of_q8(const char *row, int64_t n, float *out)
         for (int64_t k = 32 * b; k < 32 * b + 32; k++) out[k] = d[b] * ((float)q[k] + (float)r[k] * TPL_Q8_FINE);
 }
 
-/* Rows [t, t + n) as the tile functions of weight i take them. */
-static tile_x get_rows(const lin_job *j, int i, int64_t t, int64_t n)
+/* Row t in the job's form: as it lies, or rounded to `room` (tpl_row_bytes). */
+static const char *formed_row(const lin_job *j, int64_t t, char *room)
 {
-    const tpl_view *in = &j->op->in[0];
-    const tile_x as_is = { lin_x_row(j, t), in->stride, j->form == TPL_ACT_F32 };
-    bool has_tiles = j->form != TPL_ACT_BF16;
-    for (int k = 0; k < lin_n_sides(j); k++)
-        has_tiles = has_tiles && (as_is.is_float ? j->kernels->f32 : j->kernels->q8)[j->op->w[i + k]->dtype];
-    if (has_tiles) return as_is;
-    float *to = (float *)(void *)(j->scratch + LIN_WORK_AT);
-    for (int64_t r = 0; r < n; r++)
-        if (j->form == TPL_ACT_BF16)
-            floats_of_bf16((const uint16_t *)(const void *)lin_x_row(j, t + r), in->cols, to + r * in->cols);
-        else
-            floats_of_q8(lin_x_row(j, t + r), in->cols, to + r * in->cols);
-    return (tile_x){ (const char *)to, (size_t)in->cols * sizeof(float), true };
+    const int64_t n = j->op->in[0].cols;
+    if (!j->is_own) return lin_x_row(j, t);
+    const float *x = (const float *)(const void *)((const char *)j->op->in[1].data + (size_t)t * j->op->in[1].stride);
+    if (j->form == TPL_ACT_BF16)
+        tpl_bf16_of_floats_portable(x, n, (uint16_t *)(void *)room);
+    else
+        j->kernels->quant(x, n / 32, (int8_t *)room, (int8_t *)room + n, tpl_q8_d(room, n), tpl_q8_ds(room, n));
+    return room;
 }
 
-static void run_tiles(const lin_job *j, const lin_share *s)
+/* Scratch for rows: floats of a chunk in front, one row in its form behind; or a chunk in its form. */
+static int64_t rows_that_fit(const lin_job *j)
+{
+    const int64_t cols = j->op->in[0].cols, form = (int64_t)tpl_row_bytes(TPL_ACT_Q8, cols) + 64;
+    const int64_t n = (TPL_CPU_SCRATCH_BYTES - LIN_WORK_AT - form) / (cols * (int64_t)sizeof(float));
+    return n < 1 ? 1 : n;
+}
+
+static bool wants_floats(const lin_job *j, int i)
+{
+    bool has_q8 = j->form == TPL_ACT_Q8;
+    for (int k = 0; k < lin_n_sides(j); k++) has_q8 = has_q8 && j->kernels->q8[j->op->w[i + k]->dtype];
+    return !has_q8;
+}
+
+/* Rows [t, t + n) as the tile functions of weight i take them, kept for the next call that wants the same. */
+static const lin_rows *get_rows(lin_job *j, int i, int64_t t, int64_t n)
+{
+    const int64_t cols = j->op->in[0].cols;
+    const bool is_float = wants_floats(j, i);
+    if (j->kept_n == n && j->kept_t == t && j->kept.is_float == is_float) return &j->kept;
+    char *room = j->scratch + LIN_WORK_AT;
+    size_t stride = is_float ? (size_t)cols * sizeof(float) : tpl_row_bytes(TPL_ACT_Q8, cols);
+    if (j->form == TPL_ACT_F32 || (!is_float && !j->is_own)) {
+        room = (char *)(uintptr_t)lin_x_row(j, t), stride = j->op->in[0].stride;
+    } else {
+        char *formed = j->scratch + TPL_CPU_SCRATCH_BYTES - tpl_row_bytes(TPL_ACT_Q8, cols) / 64 * 64 - 64;
+        for (int64_t r = 0; r < n; r++) {
+            char *to = room + (size_t)r * stride;
+            const char *row = formed_row(j, t + r, is_float ? formed : to);
+            if (is_float && j->form == TPL_ACT_BF16)
+                floats_of_bf16((const uint16_t *)(const void *)row, cols, (float *)(void *)to);
+            else if (is_float)
+                floats_of_q8(row, cols, (float *)(void *)to);
+        }
+    }
+    j->kept = (lin_rows){ room, stride, is_float };
+    j->kept_t = t, j->kept_n = n;
+    return &j->kept;
+}
+
+static void run_tiles(lin_job *j, const lin_share *s)
 {
     const tpl_view *in = &j->op->in[0];
     const tpl_weight *w = j->op->w[s->i];
     int64_t chunk = lin_least(ROW_CHUNK_BYTES / (int64_t)in->stride & ~INT64_C(7), LIN_TILE_ROWS);
     if (chunk < 16) chunk = 16;
-    if (j->form != TPL_ACT_F32) chunk = lin_least(chunk, FLOATS_BYTES / (in->cols * (int64_t)sizeof(float)));
+    if (j->form != TPL_ACT_F32) chunk = lin_least(chunk, rows_that_fit(j));
     int64_t group = GROUP_BYTES / (int64_t)(tpl_panel_bytes(w->dtype, w->cols) + 1);
     if (group < 1) group = 1;
     for (int64_t pa = s->p0; pa < s->p1; pa += group)
         for (int64_t t = s->t0; t < s->t1; t += chunk) {
             const int64_t n = lin_least(chunk, s->t1 - t);
-            const tile_x x = get_rows(j, s->i, t, n);
-            for (int64_t p = pa; p < lin_least(pa + group, s->p1); p++) run_tile(j, s->i, p, t, (int)n, &x);
+            const lin_rows *x = get_rows(j, s->i, t, n);
+            for (int64_t p = pa; p < lin_least(pa + group, s->p1); p++) run_tile(j, s->i, p, t, (int)n, x);
         }
 }
 
 /* -- Shares ---- */
 
 /* The way depends on the step and the op alone, not on the share, so neither do the bits. */
-static void run_share(const lin_job *j, const lin_share *s)
+static void run_share(lin_job *j, const lin_share *s)
 {
     if (s->p0 >= s->p1 || s->t0 >= s->t1) return;
     if (j->form == TPL_ACT_BF16 && j->kernels->bf16 && j->rows >= TPL_BF16_ROWS)
         lin_run_bf16(j, s);
-    else if (j->form == TPL_ACT_Q8 && lin_goes_q8_wide(j, s->t1 - s->t0)) /* the same bits */
+    else if (j->form == TPL_ACT_Q8 && !j->is_own && lin_goes_q8_wide(j, s->t1 - s->t0)) /* the same bits */
         lin_run_q8_wide(j, s);
     else
         run_tiles(j, s);
@@ -156,7 +186,12 @@ static int64_t row_pieces(int64_t rows, int64_t panels, int nth)
 static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin_kernels *kernels)
 {
     const int64_t rows = tpl_view_rows(&op->in[0], ctx->step);
-    const lin_job j = { kernels, op, tpl_rows_form(op->in[0].act, kernels->bf16, rows), rows, ctx->scratch };
+    lin_job j = { .kernels = kernels,
+                  .op = op,
+                  .form = tpl_rows_form(op->in[0].act, kernels->bf16, rows),
+                  .is_own = op->n_in == 2 && rows < TPL_BF16_ROWS,
+                  .rows = rows,
+                  .scratch = ctx->scratch };
     const int n_lists = op->imm[0].i ? 1 : op->n_w;
     int64_t cost = 0, panels = 0;
     for (int i = 0; i < n_lists; i++) {
@@ -205,7 +240,7 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
     static void run_##set(const tpl_op_ctx *ctx, const tpl_bound *op)                                                \
     {                                                                                                                \
         static const tpl_lin_kernels kernels = { tpl_lin_f32_##tiles, tpl_lin_q8_##tiles, wide, bf16,                \
-                                                 tpl_lin_silu_##tiles };                                             \
+                                                 tpl_lin_silu_##tiles, tpl_quant_blocks_##tiles };                                             \
         linear_run(ctx, op, &kernels);                                                                               \
     }
 SETS(X)
@@ -256,6 +291,9 @@ static tpl_status check_weight(const tpl_bound *op, int i, tpl_err *err)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
                         "linear: %s is %lld x %lld, not whole blocks of %d inputs", w->name,
                         (long long)w->rows, (long long)w->cols, lin_block_elems(w->dtype));
+    if (w->cols > LONGEST_ROW)
+        return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, op->name, "linear: %s has %lld inputs, at most %d", w->name,
+                        (long long)w->cols, LONGEST_ROW);
     if ((uintptr_t)w->data % 64)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: %s is not 64-byte aligned", w->name);
     return TPL_OK;
@@ -274,8 +312,8 @@ static tpl_status check_out(const tpl_bound *op, int i, tpl_err *err)
 static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
 {
     const bool epi = op->imm[0].i != 0;
-    const bool counts =
-        op->n_in == 1 && op->n_w >= 1 && op->n_w <= TPL_MAX_OPERANDS && op->n_out == (epi ? 1 : op->n_w);
+    const bool counts = (op->n_in == 1 || op->n_in == 2) && op->n_w >= 1 && op->n_w <= TPL_MAX_OPERANDS &&
+                        op->n_out == (epi ? 1 : op->n_w);
     if (!counts || (epi && op->n_w != 2))
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
                         "linear: %d inputs, %d weights and %d outputs with epi=%lld", op->n_in, op->n_w,
@@ -288,6 +326,9 @@ static tpl_status check_counts(const tpl_bound *op, tpl_err *err)
         return tpl_fail(err, TPL_ERR_ARG, 0, op->name,
                         "linear: a q8 operand of %lld columns, not a multiple of 32",
                         (long long)op->in[0].cols);
+    const tpl_view *q = &op->in[0], *x = &op->in[1];
+    if (op->n_in == 2 && (q->act == TPL_ACT_F32 || x->act != TPL_ACT_F32 || x->cols != q->cols || x->div != q->div))
+        return tpl_fail(err, TPL_ERR_ARG, 0, op->name, "linear: a second operand that is not the floats of the first");
     return TPL_OK;
 }
 

@@ -61,6 +61,7 @@ typedef struct tpl_lin_kernels {
     const tpl_lin_wide *wide; /* for types in blocks of 32, or NULL */
     const tpl_lin_bf16 *bf16; /* or NULL: bf16 rows are made float and go to f32 */
     void (*silu_mul)(const float *g, const float *u, float *out, int n);
+    void (*quant)(const float *x, int64_t n, int8_t *q, int8_t *r, float *d, float *ds); /* quant.h */
 } tpl_lin_kernels;
 
 extern const tpl_lin_tile tpl_lin_f32_portable[TPL_N_DTYPES], tpl_lin_q8_portable[TPL_N_DTYPES];

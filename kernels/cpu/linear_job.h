@@ -9,12 +9,22 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/linear.h"
 
+/* Rows of x as tile functions read them: as they lie, or rounded or made float in the scratch. */
+typedef struct lin_rows {
+    const char *at;
+    size_t stride;
+    bool is_float;
+} lin_rows;
+
 typedef struct lin_job {
     const tpl_lin_kernels *kernels;
     const tpl_bound *op;
     tpl_act form; /* of the rows of x in this step */
+    bool is_own;  /* few rows: they are still floats, in in[1] */
     int64_t rows;
     char *scratch; /* TPL_CPU_SCRATCH_BYTES: two tiles, then what the way wants */
+    lin_rows kept; /* rows [kept_t, kept_t + kept_n) that get_rows made; kept_n = 0: none */
+    int64_t kept_t, kept_n;
 } lin_job;
 
 /* Panels [p0, p1) of weight i times rows [t0, t1). With epi = 1 weight 0 is the gate, and panel p of weight 1 goes

@@ -400,6 +400,42 @@ static void test_linear_bf16(void **unused)
     every_isa(TPL_ACT_BF16, all_types, N_ALL);
 }
 
+/* In a step of few rows each thread rounds the floats for itself, with the bits of the quant op. */
+static void test_linear_own_rows(void **unused)
+{
+    static const tpl_dtype types[] = { TPL_DTYPE_Q4_1, TPL_DTYPE_Q6_K, TPL_DTYPE_F16 };
+    enum { COLS = 512, ROWS = 50 };
+    for (int isa = 0; isa < TPL_N_ISAS; isa++)
+        for (int act = TPL_ACT_Q8; tpl_isa_usable((tpl_isa)isa) && act < TPL_N_ACTS; act++)
+            for (size_t i = 0; i < 3; i++)
+                for (int T = 1; T < TPL_BF16_ROWS; T += 3) {
+                    problem p = { .cols = COLS };
+                    tpl_err err = { 0 };
+                    add_weight(&p, types[i], ROWS);
+                    tpl_view x = make_x(TPL_ACT_F32, TPL_ACT_F32, COLS, T);
+                    tpl_view q = view_of(tpl_mem_alloc(tpl_row_bytes((tpl_act)act, COLS) * (size_t)T), (tpl_act)act, COLS);
+                    tpl_bound quant = { .name = "quant", .kind = TPL_OP_ID_QUANT, .n_in = 1, .n_out = 1, .in = { x }, .out = { q } };
+                    const tpl_step step = { .n_tok = T, .pad_tok = T };
+                    assert_true(tpl_op_idles(&quant, &step));
+                    assert_int_equal(tpl_cpu_bind_quant((tpl_isa)isa, &quant, &err), TPL_OK);
+                    run_op(&quant, T, 1);
+                    float *want[3], own[TPL_BF16_ROWS * ROWS], *y[3] = { own };
+                    multiply(&p, (tpl_isa)isa, q, T, 1, 0, want);
+                    memset(q.data, 0x7f, q.stride * (size_t)T); /* nobody reads it */
+                    tpl_bound op = linear_op(&p, q, y, 0);
+                    op.n_in = 2, op.in[1] = x;
+                    assert_int_equal(tpl_cpu_bind_linear((tpl_isa)isa, &op, &err), TPL_OK);
+                    for (int nth = 1; nth <= 3; nth += 2) {
+                        memset(own, 0, sizeof own);
+                        run_op(&op, T, nth);
+                        assert_memory_equal(own, want[0], (size_t)(T * ROWS) * 4);
+                    }
+                    free(want[0]);
+                    tpl_mem_free(x.data), tpl_mem_free(q.data);
+                    free_problem(&p);
+                }
+}
+
 /* Rows too long for the scratch: their inputs are cut, and so are batches whose sums it cannot hold. */
 static void test_linear_long_rows(void **unused)
 {
@@ -823,6 +859,7 @@ int main(void)
         cmocka_unit_test(test_linear_q8),
         cmocka_unit_test(test_linear_q8_bf16),
         cmocka_unit_test(test_linear_bf16),
+        cmocka_unit_test(test_linear_own_rows),
         cmocka_unit_test(test_linear_long_rows),
         cmocka_unit_test(test_linear_largest),
         cmocka_unit_test(test_amx_is_avx512),

@@ -156,7 +156,7 @@ function M.quantise(ops, wants)
         out[#out + 1] = { kind = "quant", name = q.name, layer = op.layer, mark = op.mark, src = op.src,
           outs = { q }, ins = { x }, ws = {}, imm = {} }
       end
-      op.ins = { q }
+      op.ins = { q, x } -- in a step of few rows nobody makes q: linear takes x (kernels/ops.h)
     end
     out[#out + 1] = op
   end
