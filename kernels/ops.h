@@ -177,6 +177,7 @@ typedef struct tpl_op_ctx {
 
 struct tpl_bound {
     void (*run)(const tpl_op_ctx *ctx, const tpl_bound *op);
+    void (*ahead)(const tpl_op_ctx *ctx, const tpl_bound *op); /* or NULL: asks for the weights that this thread reads first, before the barrier */
     const char *name;       /* "blk.3.o_proj" */
     const char *variant;    /* which code was chosen, e.g. "linear_q8_avx512vnni+bf16_amx"; static storage */
     tpl_op_kind kind;

@@ -39,6 +39,7 @@ static bool run_op(tpl_rank *r, int i, const tpl_op_ctx *ctx)
 {
     const tpl_prog_op *d = &r->prog->ops[i];
     if (tpl_op_idles(&r->ops[i], ctx->step)) return true;
+    if ((d->flags & TPL_OPF_BARRIER) && r->ops[i].ahead) r->ops[i].ahead(ctx, &r->ops[i]);
     if ((d->flags & TPL_OPF_BARRIER) && !tpl_team_barrier(r->team, ctx->ith)) return false;
     if ((d->flags & TPL_OPF_ROOT) && r->local) return true;
     switch (d->kind) {

@@ -18,6 +18,7 @@ enum {
     ROW_CHUNK_BYTES = 32 << 10, /* of x per tile call, about */
     GROUP_BYTES = 256 << 10,    /* packed panels kept in L2 while all row chunks pass */
     FEW_ROWS = 8,               /* below: weights streamed, cost is bytes */
+    AHEAD_BYTES = 4096,         /* asked for before the barrier (on two cores of a guest no gain was to be seen) */
     LONGEST_ROW = 1 << 16,      /* inputs: a row must fit into the scratch as floats, beside its q8 form */
 };
 
@@ -211,6 +212,25 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
         }
 }
 
+/* The start of this thread's share: what memory can fetch while the barrier in front is waited for. */
+static void linear_ahead(const tpl_op_ctx *ctx, const tpl_bound *op)
+{
+    const lin_job j = { .op = op, .rows = tpl_view_rows(&op->in[0], ctx->step) };
+    const int n_lists = op->imm[0].i ? 1 : op->n_w;
+    int64_t cost = 0;
+    if (j.rows >= FEW_ROWS) return;
+    for (int i = 0; i < n_lists; i++) cost += n_panels(op->w[i]) * panel_cost(&j, i);
+    int64_t left = cost * ctx->ith / ctx->nth;
+    for (int i = 0; i < n_lists; i++) {
+        const int64_t c = panel_cost(&j, i), n = n_panels(op->w[i]), p = ceil_div(left, c);
+        left -= n * c;
+        if (p >= n) continue;
+        for (int side = 0; side < (op->imm[0].i ? 2 : 1); side++)
+            for (int at = 0; at < AHEAD_BYTES; at += 64) __builtin_prefetch(lin_panel(op->w[i + side], p) + at);
+        return;
+    }
+}
+
 /* -- Binding ---- */
 
 /* The sets of kernels. X(NAME, ISA of the tile functions, wide way, bf16 way, what the code is called by the form of
@@ -348,6 +368,7 @@ tpl_status tpl_cpu_bind_linear(tpl_isa isa, tpl_bound *op, tpl_err *err)
     }
     for (int i = 0; i < op->n_out; i++) TPL_TRY(check_out(op, i, err));
     op->run = sets[set].run;
+    op->ahead = linear_ahead;
     op->variant = sets[set].names[op->in[0].act];
     return TPL_OK;
 }
