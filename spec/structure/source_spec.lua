@@ -6,7 +6,6 @@ local tree = require("spec.support.tree")
 local MAX_LINES = 800
 local may_be_long = {
   ["core/token/unicode_tables.c"] = "generated",
-  ["spec/c/kernels_matrix_test.c"] = "all products of matrices against one oracle",
   ["lua/tpl/_meta/tpl.lua"] = "generated",
   ["spec/c/kernels_rest_test.c"] = "one test file for many small ops",
 }
