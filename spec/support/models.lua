@@ -68,11 +68,11 @@ end
 --- Open an engine for a model or a table of deploy fields.
 ---@param target string|table     a path, or what tpl.deploy takes
 ---@param words? string[]         key=value words, with a path
----@param options? table          for tpl.engine.open
+---@param options? table          for tpl.engine.open; its field plan: for the planner
 function M.engine(target, words, options)
   local deploy = require("tpl.deploy")
   local d = type(target) == "table" and deploy.new(target) or checked(deploy.open(target, words))
-  local plan = checked(require("tpl.plan.make").make(d))
+  local plan = checked(require("tpl.plan.make").make(d, options and options.plan))
   return checked(require("tpl.engine").open(plan, options or {})), plan
 end
 
