@@ -297,7 +297,7 @@ static tpl_status encode(const tpl_model *m, tpl_str piece, void **work_slot, tp
     const tpl_bpe *b = (const tpl_bpe *)m;
     work *w = *work_slot ? *work_slot : (*work_slot = calloc(1, sizeof *w));
     if (piece.len > PIECE_MAX)
-        return tpl_fail(err, TPL_ERR_ARG, 0, "", "text has a piece of %zu bytes, at most %d", piece.len,
+        return tpl_fail(err, TPL_ERR_ARG, 0, "text", "text has a piece of %zu bytes, at most %d", piece.len,
                         PIECE_MAX);
     if (!w || !make_room(b, w, piece.len))
         return tpl_fail(err, TPL_ERR_MEM, 0, "", "out of memory for a piece of %zu bytes", piece.len);

@@ -137,7 +137,7 @@ tpl_status tpl_normalizer_from_json(tpl_normalizer *n, const json_t *json, const
 
 static tpl_status too_long(size_t most, tpl_err *err)
 {
-    return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "", "a normalizer of the tokenizer makes the text longer than %zu bytes", most);
+    return tpl_fail(err, TPL_ERR_UNSUPPORTED, 0, "normalizer", "a normalizer of the tokenizer makes the text longer than %zu bytes", most);
 }
 
 /* What is put in place of a match, and the text before it. */
