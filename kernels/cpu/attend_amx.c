@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/attend.h"
 #include "kernels/cpu/vec.h"
 

@@ -6,32 +6,19 @@
  * Rapids guest; with everything in L1 it were 2600). Where another guest has the other half of the core, tile loads
  * and products do not overlap at all, in no order of instructions: 450.
  *
- * GCC 12 takes only 8 bytes of the configuration for input of ldtilecfg and drops the stores to the rest;
- * the empty asm makes them stay (facts/perf.md 0a). Any thread; begin and end on the thread that
- * multiplies.
+ * Any thread; begin and end on the thread that multiplies.
  */
 #define VEC_ISA amx
-#include <immintrin.h>
-
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear_expand.inc"
 
 /* Tiles 0 to 3: sums, [rows 0-15, rows 16-31] x [first, second panel]; 4, 5: x; 6, 7: the panels. */
 static void begin(int rows)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } cfg __attribute__((aligned(64))) = { .palette = 1 };
-    static const uint8_t half[6] = { 0, 0, 1, 1, 0, 1 }; /* which 16 rows of x a tile has */
-    for (int i = 0; i < 6; i++) {
-        const int n = rows - 16 * half[i];
-        cfg.rows[i] = (uint8_t)(n < 0 ? 0 : n > 16 ? 16 : n);
-        cfg.row_bytes[i] = n > 0 ? 64 : 0;
-    }
-    for (int i = 6; i < 8; i++) cfg.rows[i] = 16, cfg.row_bytes[i] = 64;
-    __asm__ volatile("" ::"r"(&cfg) : "memory");
-    _tile_loadconfig(&cfg);
+    const uint8_t low = (uint8_t)(rows < 16 ? rows : 16), high = (uint8_t)(rows - low), high_bytes = high ? 64 : 0;
+    const uint8_t all_rows[8] = { low, low, high, high, low, high, 16, 16 };
+    const uint8_t bytes[8] = { 64, 64, high_bytes, high_bytes, 64, high_bytes, 64, 64 };
+    amx_configure(all_rows, bytes);
 }
 
 static void end(void)

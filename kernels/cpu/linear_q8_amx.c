@@ -12,10 +12,10 @@
  * overlap. The cause is not known: scaling from another buffer than the one being stored, finer
  * interleaving and phases of 2 to 18 blocks were tried, and none was clearly faster.
  *
- * GCC 12 takes only 8 bytes of the configuration for input of ldtilecfg and drops the stores to the rest;
- * the empty asm makes them stay (facts/perf.md 0a). Any thread; begin and end on the thread that
+ * Any thread; begin and end on the thread that
  * multiplies.
  */
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/linear_q8_block.h"
 
 enum { ROWS = TPL_WIDE_ROWS, ACC = 256 /* integers of a C tile */ };
@@ -23,16 +23,8 @@ enum { ROWS = TPL_WIDE_ROWS, ACC = 256 /* integers of a C tile */ };
 /* Tiles 0 to 3: sums of q and r for even and odd blocks; 4, 5: q and r of x; 6: weights. */
 static void begin(void)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } cfg __attribute__((aligned(64))) = { .palette = 1 };
-    for (int i = 0; i < 4; i++) cfg.rows[i] = ROWS, cfg.row_bytes[i] = 64;
-    for (int i = 4; i < 6; i++) cfg.rows[i] = ROWS, cfg.row_bytes[i] = 32;
-    cfg.rows[6] = 8, cfg.row_bytes[6] = 64;
-    __asm__ volatile("" ::"r"(&cfg) : "memory");
-    _tile_loadconfig(&cfg);
+    static const uint8_t rows[8] = { ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, 8, 0 }, bytes[8] = { 64, 64, 64, 64, 32, 32, 64, 0 };
+    amx_configure(rows, bytes);
 }
 
 static void end(void)

@@ -3,23 +3,15 @@
  * The probe loops for AMX: those of AVX-512, but bytes and bf16 are multiplied in tiles, 16 x 64 bytes times 16 rows
  * of 64 bytes per instruction, four independent sums. Any thread; the tile unit is configured and released within a loop.
  */
-#include <immintrin.h>
-
+#include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/probe.h"
 
 enum { I8_OPS = 16 * 16 * 64 * 2, BF16_OPS = 16 * 16 * 32 * 2 };
 
-/* All tiles 16 x 64 bytes, the factors zero. */
+/* The factors are zero. */
 static void begin(void)
 {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } cfg __attribute__((aligned(64))) = { .palette = 1 };
-    for (int i = 0; i < 8; i++) cfg.rows[i] = 16, cfg.row_bytes[i] = 64;
-    __asm__ volatile("" ::"r"(&cfg) : "memory"); /* GCC 12 would drop the stores above: linear_q8_amx.c */
-    _tile_loadconfig(&cfg);
+    amx_configure_full();
     _tile_zero(4);
     _tile_zero(5);
 }
