@@ -19,8 +19,8 @@ typedef struct emu_tile {
     uint8_t data[16][64];
 } emu_tile;
 
-static emu_tile emu_tiles[8];
-static int emu_configured;
+static _Thread_local emu_tile emu_tiles[8];
+static _Thread_local int emu_configured;
 
 static void emu_need(int ok, const char *what)
 {
