@@ -33,7 +33,9 @@ function M.json(text)
   local value, message, code, where = json.decode(text, { where = "x.json" })
   if value == nil then return refusal(err.from_c(message, code, where)) end
   local once = json.encode(value)
-  local again = json.encode(assert(json.decode(once)))
+  local back, wrong = json.decode(once)
+  if back == nil then error("encoded, it no longer reads: " .. tostring(wrong)) end -- `false` is a value
+  local again = json.encode(back)
   if once ~= again then error("encoded twice, differently: " .. once:sub(1, 200) .. " and " .. again:sub(1, 200)) end
 end
 
