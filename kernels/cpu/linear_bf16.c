@@ -2,7 +2,7 @@
  *
  * The way of linear for bf16 rows: a blocked matrix product. Panels are taken in groups that stay in L2 expanded to
  * bf16 (bf16 weights as they lie), and against a group all rows pass in blocks of 32 that stay in L1, so each weight
- * is read from memory and expanded once however many rows there are. Where a pair of panels is too long for the
+ * is read from memory and expanded once however many rows there are. The next group is fetched meanwhile. Where a pair of panels is too long for the
  * scratch, its inputs are cut into chunks and the sums of up to 512 rows are kept between them. Any thread.
  */
 #include "kernels/cpu/linear_job.h"
@@ -90,8 +90,22 @@ static int block_rows(const lin_job *j, int64_t t, int64_t end, int *set)
     return *set = n;
 }
 
-/* Pairs [from, to) with all their inputs in the scratch. */
-static void run_group(const lin_job *j, const lin_share *s, int64_t from, int64_t to, int64_t cols)
+/* Part `part` of `parts` of the packed panels of pairs [from, to), on their way to L2 while others are multiplied. */
+static void ask_for(const lin_job *j, const lin_share *s, int64_t from, int64_t to, int64_t part, int64_t parts)
+{
+    const int sides = lin_n_sides(j);
+    const int64_t p0 = s->p0 + from * (sides == 2 ? 1 : 2), p1 = lin_least(s->p0 + to * (sides == 2 ? 1 : 2), s->p1);
+    for (int k = 0; k < sides; k++) {
+        const tpl_weight *w = j->op->w[s->i + k];
+        const int64_t bytes = (p1 - p0) * (int64_t)tpl_panel_bytes(w->dtype, w->cols);
+        const uint8_t *at = lin_panel(w, p0);
+        for (int64_t b = bytes * part / parts & ~INT64_C(63); b < bytes * (part + 1) / parts; b += 64)
+            __builtin_prefetch(at + b, 0, 2);
+    }
+}
+
+/* Pairs [from, to) with all their inputs in the scratch; the next ones are asked for, up to `next`. */
+static void run_group(const lin_job *j, const lin_share *s, int64_t from, int64_t to, int64_t next, int64_t cols)
 {
     const uint8_t *at[GROUP_BYTES / (32 * 2 * BYTES_PER_INPUT)][2];
     uint8_t *free_at = (uint8_t *)j->scratch + PANELS_AT;
@@ -100,10 +114,13 @@ static void run_group(const lin_job *j, const lin_share *s, int64_t from, int64_
         const pair u = pair_at(j, s, k);
         free_at += get_panels(j, &u, 0, cols, free_at, at[k - from]);
     }
+    int64_t part = 0;
+    const int64_t parts = (s->t1 - s->t0 + TPL_BF16_BLOCK - 1) / TPL_BF16_BLOCK * (to - from);
     for (int64_t t = s->t0; t < s->t1; t += TPL_BF16_BLOCK) {
         const int n = block_rows(j, t, s->t1, &set);
-        for (int64_t k = from; k < to; k++) {
+        for (int64_t k = from; k < to; k++, part++) {
             const pair u = pair_at(j, s, k);
+            if (next > to) ask_for(j, s, to, next, part, parts);
             multiply_rows(j, s, &u, at[k - from], cols, t, n);
         }
     }
@@ -135,7 +152,7 @@ void lin_run_bf16(const lin_job *j, const lin_share *s)
     const int64_t cols = (j->op->in[0].cols + 31) / 32 * 32, n = n_pairs(j, s);
     const int64_t size = cols * 2 * BYTES_PER_INPUT, group = size < GROUP_BYTES ? GROUP_BYTES / size : 1;
     if (cols <= CHUNK)
-        for (int64_t k = 0; k < n; k += group) run_group(j, s, k, lin_least(k + group, n), cols);
+        for (int64_t k = 0; k < n; k += group) run_group(j, s, k, lin_least(k + group, n), lin_least(k + 2 * group, n), cols);
     else
         for (int64_t t = s->t0; t < s->t1; t += ACC_ROWS)
             for (int64_t k = 0; k < n; k++) {

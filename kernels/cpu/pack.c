@@ -7,7 +7,7 @@
 
 #include "base/ck.h"
 
-enum { MAX_BLOCK_BYTES = 256 };
+enum { MAX_BLOCK_BYTES = 256, AHEAD = 2048 /* bytes of a panel asked for before they are written */ };
 
 /* {file, panel, unit, n, is_q5_bits}; file offsets as in facts/models.md 2.6 (the GGUF block structs). */
 static const tpl_panel_field fields[TPL_N_DTYPES][TPL_PANEL_FIELDS] = {
@@ -152,7 +152,8 @@ static void pack_blocks(tpl_dtype dtype, int64_t cols, const uint8_t *rows, int 
 {
     const size_t block = tpl_dtypes[dtype].n_bytes, n_blocks = (size_t)(cols / tpl_dtypes[dtype].n_elem);
     const size_t row_bytes = n_blocks * block;
-    for (size_t b = 0; b < n_blocks; b++, rows += block, out += block * TPL_PANEL_ROWS)
+    for (size_t b = 0; b < n_blocks; b++, rows += block, out += block * TPL_PANEL_ROWS) {
+        for (size_t at = 0; at < block * TPL_PANEL_ROWS; at += 64) __builtin_prefetch(out + AHEAD + at, 1);
         for (const tpl_panel_field *f = fields[dtype]; f < fields[dtype] + TPL_PANEL_FIELDS && f->unit; f++)
             if (n == TPL_PANEL_ROWS && f->unit == 4 && !f->is_q5_bits)
                 pack_units(rows + f->file, row_bytes, f->n, out + f->panel);
@@ -160,6 +161,7 @@ static void pack_blocks(tpl_dtype dtype, int64_t cols, const uint8_t *rows, int 
                 pack_halves(rows + f->file, row_bytes, f->n, out + f->panel);
             else
                 for (int r = 0; r < n; r++) pack_field(f, rows + (size_t)r * row_bytes, out, r);
+    }
 }
 
 void tpl_pack_panel(tpl_dtype dtype, int64_t cols, const void *rows, int n, int64_t panel, void *dst)
