@@ -40,7 +40,8 @@ enum {
     LIN_WORK_AT = 2 * LIN_TILE_BYTES
 };
 
-/* The ways: blocks of 16 q8 rows, blocks of 32 bf16 rows. */
+/* The ways: tile functions, blocks of 16 q8 rows, blocks of 32 bf16 rows. */
+void lin_run_tiles(lin_job *j, const lin_share *s);
 bool lin_goes_q8_wide(const lin_job *j, int64_t rows);
 void lin_run_q8_wide(const lin_job *j, const lin_share *s);
 void lin_run_bf16(const lin_job *j, const lin_share *s);
