@@ -13,9 +13,9 @@ local util = require "tpl.util"
 
 local M = {}
 
--- engine.md section 9 for f32. With act = "auto" activations are rounded to 15 or 8 bits and the KV cache to f16, at
--- other values on other ranks.
-local tolerances = { f32 = 1e-10, auto = 1e-4 }
+-- engine.md section 9 for f32. With act = "auto" and "bf16" activations are rounded to 15 or 8 bits and the KV cache to f16, at
+-- other values on other ranks: 1.3e-4 is the most that SmolLM2's 30 layers made of it, and a wrong layout makes 1e-2 and more.
+local tolerances = { f32 = 1e-10, auto = 2e-3, bf16 = 2e-3 }
 local N_PROMPT, CHUNK, N_NEW = 17, 7, 2
 
 -- A plain generator (Park and Miller 1988), so that the tokens depend on the seed only.

@@ -124,5 +124,12 @@ describe("tpl verify", function()
     if not path then return pending(missing) end
     local r = verify(path, nil, { "tp=2" })
     assert.equal(0, r.code, r.err)
+    for _, act in ipairs { "act=auto", "act=bf16" } do -- rounded activations differ between cuts, a wrong head map by far more
+      r = verify(path, nil, { "tp=3", act })
+      assert.equal(0, r.code, r.err)
+      r = verify(path, "wrong_head_map", { "tp=3", act })
+      assert.equal(5, r.code, r.err)
+      assert.matches("blk%.0%.attn", r.err)
+    end
   end)
 end)
