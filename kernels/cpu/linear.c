@@ -120,6 +120,7 @@ static void linear_ahead(const tpl_op_ctx *ctx, const tpl_bound *op)
 /* Where the machine has dot products of bytes, q8 rows take these; all else is the same. */
 #define tpl_lin_f32_dotprod tpl_lin_f32_neon
 #define tpl_lin_silu_dotprod tpl_lin_silu_neon
+#define tpl_quant_blocks_dotprod tpl_quant_blocks_neon
 #define SETS(X)                                                            \
     PORTABLE_SET(X)                                                        \
     X(neon, neon, NULL, NULL, "f32_neon", "q8_neon", "bf16_neon", "q8_neon") \
