@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/amx_tiles.h"
 #include "kernels/cpu/attend.h"
+#include "kernels/cpu/bf16_lanes.h"
 #include "kernels/cpu/vec.h"
 
 #include "kernels/cpu/attend.inc"

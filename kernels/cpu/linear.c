@@ -56,6 +56,19 @@ static int64_t row_pieces(int64_t rows, int64_t panels, int nth)
     return lin_least(nth, ceil_div(rows, 2 * LIN_TILE_ROWS));
 }
 
+/* Weights that are lists of items of their own: with epi = 1 the up panels go with those of gate. */
+static int n_lists(const tpl_bound *op)
+{
+    return op->imm[0].i ? 1 : op->n_w;
+}
+
+static int64_t total_cost(const lin_job *j)
+{
+    int64_t cost = 0;
+    for (int i = 0; i < n_lists(j->op); i++) cost += n_panels(j->op->w[i]) * panel_cost(j, i);
+    return cost;
+}
+
 static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin_kernels *kernels)
 {
     const int64_t rows = tpl_view_rows(&op->in[0], ctx->step);
@@ -65,17 +78,14 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
                   .is_own = op->n_in == 2 && rows < TPL_BF16_ROWS,
                   .rows = rows,
                   .scratch = ctx->scratch };
-    const int n_lists = op->imm[0].i ? 1 : op->n_w;
-    int64_t cost = 0, panels = 0;
-    for (int i = 0; i < n_lists; i++) {
-        panels += n_panels(op->w[i]);
-        cost += n_panels(op->w[i]) * panel_cost(&j, i);
-    }
+    int64_t panels = 0;
+    for (int i = 0; i < n_lists(op); i++) panels += n_panels(op->w[i]);
+    const int64_t cost = total_cost(&j);
     const int64_t pieces = row_pieces(j.rows, panels, ctx->nth);
     const int64_t lo = cost * pieces * ctx->ith / ctx->nth, hi = cost * pieces * (ctx->ith + 1) / ctx->nth;
     int64_t start = 0; /* cost of all items before this weight's first panel */
     for (int64_t piece = 0; piece < pieces; piece++)
-        for (int i = 0; i < n_lists; i++) {
+        for (int i = 0; i < n_lists(op); i++) {
             const int64_t c = panel_cost(&j, i), n = n_panels(op->w[i]);
             const int64_t p0 = lin_least(ceil_div(lo - start, c), n), p1 = lin_least(ceil_div(hi - start, c), n);
             const lin_share share = { i, p0, p1, j.rows * piece / pieces, j.rows * (piece + 1) / pieces };
@@ -88,16 +98,13 @@ static void linear_run(const tpl_op_ctx *ctx, const tpl_bound *op, const tpl_lin
 static void linear_ahead(const tpl_op_ctx *ctx, const tpl_bound *op)
 {
     const lin_job j = { .op = op, .rows = tpl_view_rows(&op->in[0], ctx->step) };
-    const int n_lists = op->imm[0].i ? 1 : op->n_w;
-    int64_t cost = 0;
     if (j.rows >= FEW_ROWS) return;
-    for (int i = 0; i < n_lists; i++) cost += n_panels(op->w[i]) * panel_cost(&j, i);
-    int64_t left = cost * ctx->ith / ctx->nth;
-    for (int i = 0; i < n_lists; i++) {
+    int64_t left = total_cost(&j) * ctx->ith / ctx->nth;
+    for (int i = 0; i < n_lists(op); i++) {
         const int64_t c = panel_cost(&j, i), n = n_panels(op->w[i]), p = ceil_div(left, c);
         left -= n * c;
         if (p >= n) continue;
-        for (int side = 0; side < (op->imm[0].i ? 2 : 1); side++)
+        for (int side = 0; side < lin_n_sides(&j); side++)
             for (int at = 0; at < AHEAD_BYTES; at += 64) __builtin_prefetch(lin_panel(op->w[i + side], p) + at);
         return;
     }
@@ -133,7 +140,7 @@ static void linear_ahead(const tpl_op_ctx *ctx, const tpl_bound *op)
     static void run_##set(const tpl_op_ctx *ctx, const tpl_bound *op)                                                \
     {                                                                                                                \
         static const tpl_lin_kernels kernels = { tpl_lin_f32_##tiles, tpl_lin_q8_##tiles, wide, bf16,                \
-                                                 tpl_lin_silu_##tiles, tpl_quant_blocks_##tiles };                                             \
+                                                 tpl_lin_silu_##tiles, tpl_quant_blocks_##tiles };                           \
         linear_run(ctx, op, &kernels);                                                                               \
     }
 SETS(X)

@@ -80,7 +80,7 @@ static const char *formed_row(const lin_job *j, int64_t t, char *room)
 /* Scratch for rows: floats of a chunk in front, one row in its form behind; or a chunk in its form. */
 static int64_t rows_that_fit(const lin_job *j)
 {
-    const int64_t cols = j->op->in[0].cols, form = (int64_t)tpl_row_bytes(TPL_ACT_Q8, cols) + 64;
+    const int64_t cols = j->op->in[0].cols, form = (int64_t)tpl_row_bytes(TPL_ACT_Q8, cols);
     const int64_t n = (TPL_CPU_SCRATCH_BYTES - LIN_WORK_AT - form) / (cols * (int64_t)sizeof(float));
     return n < 1 ? 1 : n;
 }
@@ -103,7 +103,7 @@ static const lin_rows *get_rows(lin_job *j, int i, int64_t t, int64_t n)
     if (j->form == TPL_ACT_F32 || (!is_float && !j->is_own)) {
         room = (char *)(uintptr_t)lin_x_row(j, t), stride = j->op->in[0].stride;
     } else {
-        char *formed = j->scratch + TPL_CPU_SCRATCH_BYTES - tpl_row_bytes(TPL_ACT_Q8, cols) / 64 * 64 - 64;
+        char *formed = j->scratch + TPL_CPU_SCRATCH_BYTES - tpl_row_bytes(TPL_ACT_Q8, cols);
         for (int64_t r = 0; r < n; r++) {
             char *to = room + (size_t)r * stride;
             const char *row = formed_row(j, t + r, is_float ? formed : to);
