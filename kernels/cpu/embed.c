@@ -20,14 +20,12 @@ static int64_t local_row(const tpl_index *index, int64_t n_rows, int64_t id)
     return -1;
 }
 
-/* Token t of the step: a literal, or what the step before chose (0 where it found no finite logit: that sequence has
- * ended, and nobody looks at what follows). */
+/* Token t of the step: a literal, or what the step before chose (negative where it found no finite logit: that sequence
+ * has ended, and nobody looks at what follows). */
 static int32_t token_at(const tpl_op_ctx *ctx, int64_t t)
 {
     const int32_t id = tpl_step_tok(ctx->step)[t];
-    if (id >= 0 || !ctx->before) return id;
-    const int32_t chosen = tpl_step_res_tok(ctx->before)[-1 - id];
-    return chosen < 0 ? 0 : chosen;
+    return id >= 0 || !ctx->before ? id : tpl_step_res_tok(ctx->before)[-1 - id];
 }
 
 static void embed_run(const tpl_op_ctx *ctx, const tpl_bound *op)

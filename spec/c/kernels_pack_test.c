@@ -87,8 +87,9 @@ static void test_embed(void **unused)
     tpl_step_tok(step)[1] = -1;
     op.run(&(tpl_op_ctx){ .nth = 1, .step = step, .before = before }, &op);
     for (int k = 0; k < 64; k++) assert_true(x[64 + k] == (float)p.exact[0][5 * 64 + k]);
-    tpl_step_res_tok(before)[0] = -2; /* no finite logit there: any row will do */
+    tpl_step_res_tok(before)[0] = -2; /* no finite logit there */
     op.run(&(tpl_op_ctx){ .nth = 1, .step = step, .before = before }, &op);
+    for (int k = 0; k < 64; k++) assert_true(x[64 + k] == 0);
     tpl_step_tok(step)[1] = 99;
     tpl_mem_free(before);
     op.out[0].div = 2, op.imm[1].i = 1; /* the second half of the tokens */

@@ -23,6 +23,7 @@ struct tpl_engine {
     uint64_t head, tail;
     int32_t cache[N_PAGES * PAGE];
     uint32_t most_seqs, n_continued;
+    int32_t most_len[REQUESTS + 1]; /* by handle: positions that a request may ever fill */
 };
 
 /* -- The engine --------------------------------------------------------------------------------------------------------- */
@@ -67,6 +68,7 @@ static void run_seq(tpl_engine *e, const tpl_step *s, int32_t i, uint32_t *logit
 {
     const tpl_step_seq *q = &tpl_step_seqs(s)[i];
     assert_int_equal(q->kv_len, q->pos0 + q->q_len);
+    assert_true(q->kv_len <= e->most_len[q->slot]); /* nothing is run behind the last token */
     for (int32_t k = 0; k < q->q_len; k++) {
         assert_int_equal(tpl_step_pos(s)[q->q0 + k], q->pos0 + k);
         assert_int_equal(tpl_step_tok_seq(s)[q->q0 + k], i);
@@ -168,6 +170,7 @@ static int64_t add(bench *b, int k, int32_t max_tokens, uint32_t flags, void *us
     int64_t handle = 0;
     prompt_of(k, ids, &r.n_ids);
     assert_int_equal(tpl_sched_add(b->sched, &r, &handle, NULL), TPL_OK);
+    b->engine.most_len[handle] = r.n_ids + (max_tokens > 0 ? max_tokens - 1 : 0);
     return handle;
 }
 
