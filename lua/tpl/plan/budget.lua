@@ -1,15 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Price a plan in bytes, per rank, and decide how many tokens the KV cache holds. CPU ranks share the
---- machine's memory: a rank's capacity is its part of nine tenths of what is available now. Refuses with
---- numbers and a hint what does not fit. Pure: the facts of the machine are arguments.
+--- Price a plan in bytes, per rank, and decide how many tokens the KV cache holds. Ranks that share memory form a pool: CPU
+--- ranks share the machine's, a GPU is a pool of its own. Refuses with numbers and a hint what does not fit. Pure.
 local err = require "tpl.err"
 local memory = require "tpl.plan.memory"
 local partition = require "tpl.plan.partition"
 
 local M = {}
 
-local USABLE = 0.9       -- of what the system says is available
-local OTHER = 8 * 2 ^ 20 -- stacks, the runtime, one read buffer while loading
+local USABLE = 0.9       -- of what the system says is available, or a GPU's tool prints
+local OTHER = 8 * 2 ^ 20 -- of a CPU rank: stacks, the runtime, one read buffer while loading
 
 local function index_count(w, r)
   local rows, cols = partition.count(w.row_index[r]), partition.count(w.col_index[r])
@@ -53,10 +52,112 @@ function M.arena_bytes(lowered, plan, caps, r)
   return most
 end
 
+--- Bytes of a rank that are neither weights, activations nor KV: on a GPU the driver's context and a communicator's buffers.
+---@param device table
+---@param has_next boolean    talks to other stages
+---@param has_group boolean   takes part in collectives
+function M.other_bytes(device, has_next, has_group)
+  if device.kind == "cpu" then return OTHER end
+  return require("tpl.cost").other_bytes((has_next and 1 or 0) + (has_group and 1 or 0))
+end
+
+-- -- Pools ------------------------------------------------------------------------------------------------------------
+
+---@class tpl.Pool
+---@field name string
+---@field room number?         bytes that ranks may fill; nil unknown: nothing is refused
+---@field fixed number         bytes of everything but KV
+---@field per_token number     KV bytes of one position
+---@field ranks table[]
+
+-- What ranks on a device may fill: part of what it has, never more than what is free now.
+local function device_room(device, usable)
+  local room = device.mem_bytes and device.mem_bytes * usable
+  if device.free_bytes then room = math.min(room or device.free_bytes, device.free_bytes) end
+  return room and math.floor(room)
+end
+
+-- What is free of a host's memory is shared by the ranks on its CPUs, whatever node they run on.
+local function host_room(devices, usable)
+  local sum, seen = 0, {}
+  for _, device in ipairs(devices) do
+    if not seen[device] then
+      seen[device] = true
+      local free = device.free_bytes or device.mem_bytes
+      if not free then return nil end
+      sum = sum + free
+    end
+  end
+  return math.floor(sum * usable)
+end
+
+--- Sort ranks into pools and give each rank its capacity.
+---@param ranks table[]     with device, weights, arena, comm, other, kv_per_token
+---@param usable number?    part of the memory that may be used
+---@return tpl.Pool[]
+function M.pools(ranks, usable)
+  usable = usable or USABLE
+  local pools, hosts = {}, {}
+  for _, b in ipairs(ranks) do
+    local device, pool = b.device, nil
+    if device.kind == "cpu" then pool = hosts[device.host or ""] end
+    if not pool then
+      pool = { name = device.uid, ranks = {}, fixed = 0, per_token = 0, devices = {} }
+      if device.kind == "cpu" then
+        hosts[device.host or ""] = pool
+        pool.name = "memory"
+      else
+        pool.room = device_room(device, usable)
+      end
+      pools[#pools + 1] = pool
+    end
+    pool.ranks[#pool.ranks + 1], pool.devices[#pool.devices + 1] = b, device
+    pool.fixed = pool.fixed + b.weights + b.arena + b.comm + b.other
+    pool.per_token = pool.per_token + b.kv_per_token
+  end
+  for _, pool in pairs(hosts) do pool.room = host_room(pool.devices, usable) end
+  for _, pool in ipairs(pools) do
+    for _, b in ipairs(pool.ranks) do b.capacity = pool.room and math.floor(pool.room / #pool.ranks) or nil end
+  end
+  return pools
+end
+
+-- -- KV ---------------------------------------------------------------------------------------------------------------
+
 local function gib(n) return ("%.2f GiB"):format(n / 2 ^ 30) end
 
 local function refuse(message, hint, where)
   err.throw { code = "no_fit", exit = 4, where = where, message = message, hint = hint }
+end
+
+--- Tokens, in whole pages, that a pool has room for; nil unknown, negative when not even the weights fit.
+function M.pool_tokens(pool, page)
+  if not pool.room then return nil end
+  if pool.room < pool.fixed then return -1 end
+  if pool.per_token == 0 then return math.huge end
+  return math.floor((pool.room - pool.fixed) / (pool.per_token * page)) * page
+end
+
+-- The pool with least room for tokens.
+local function tightest(pools, page)
+  local least, which
+  for _, pool in ipairs(pools) do
+    local n = M.pool_tokens(pool, page)
+    if n and (not least or n < least) then least, which = n, pool end
+  end
+  return least, which
+end
+
+--- Give the rank that limits the KV cache: of the pool with least room, the rank with most bytes.
+---@return table rank
+function M.limiting(ranks, pools, page)
+  local _, pool = tightest(pools, page)
+  local most
+  for _, b in ipairs(pool and pool.ranks or ranks) do
+    local bytes = b.weights + b.arena + b.comm + b.kv_per_token * page
+    if not most or bytes > most.bytes then most = { b = b, bytes = bytes } end
+  end
+  return most.b
 end
 
 ---@class tpl.KvWish
@@ -65,35 +166,50 @@ end
 ---@field context integer
 ---@field concurrency integer
 
---- Decide the tokens of the KV cache.
+--- Say how many tokens a wish comes to when memory has no end.
+function M.wanted(wish)
+  return wish.tokens or math.ceil(wish.context * wish.concurrency / wish.page) * wish.page
+end
+
+--- Decide the tokens of the KV cache, or throw no_fit.
 ---@param wish tpl.KvWish
----@param fixed integer          bytes of everything else, all ranks
----@param per_token integer      KV bytes of one position, all ranks
----@param available integer?     bytes the machine has left; nil or 0: unknown, nothing is refused
+---@param pools tpl.Pool[]
 ---@return integer tokens        what requests may use
 ---@return integer pages
-function M.kv(wish, fixed, per_token, available)
-  local room = available and available > 0 and available * USABLE - fixed or nil
-  if room and room < 0 then
-    refuse(("weights and buffers need %s, %s are free"):format(gib(fixed), gib(available * USABLE)),
-      "fewer layers per machine, a smaller format, or a smaller step.tokens", "memory")
+function M.kv(wish, pools)
+  local most, pool = tightest(pools, wish.page)
+  local on = pool and pool.name ~= "memory" and " on " .. pool.name or ""
+  if most and most < 0 then
+    refuse(("weights and buffers need %s%s, %s are free"):format(gib(pool.fixed), on, gib(pool.room)),
+      "more or larger devices, a smaller format, or a smaller step.tokens", pool.name)
   end
-  local most = room and math.floor(room / (per_token * wish.page)) * wish.page
   if wish.tokens then
     if most and wish.tokens > most then
-      refuse(("%d tokens of KV cache need %s, there is room for %d tokens"):format(wish.tokens,
-        gib(wish.tokens * per_token), most),
-        "a smaller kv.tokens, or kv.dtype f16", "kv.tokens")
+      refuse(("%d tokens of KV cache need %s%s, there is room for %d tokens"):format(wish.tokens,
+        gib(wish.tokens * pool.per_token), on, most), "a smaller kv.tokens, or kv.dtype f16", "kv.tokens")
     end
     return wish.tokens, math.ceil(wish.tokens / wish.page)
   end
-  local tokens = math.ceil(wish.context * wish.concurrency / wish.page) * wish.page
+  local tokens = M.wanted(wish)
   if most and tokens > most then tokens = most end
   if tokens < wish.context then
-    refuse(("the KV cache has room for %d tokens, one request may need %d"):format(tokens, wish.context),
+    refuse(("the KV cache has room for %d tokens%s, one request may need %d"):format(tokens, on, wish.context),
       ("want.context = %d, or kv.dtype f16"):format(tokens), "want.context")
   end
   return tokens, tokens / wish.page
+end
+
+--- Bytes of each rank's device that no token can use, since another rank is full before: capacity less what it would hold then.
+---@param ranks table[]   get stranded
+function M.strand(ranks, pools, page)
+  local least = tightest(pools, page)
+  for _, pool in ipairs(pools) do
+    local used = least and least >= 0 and least < math.huge and pool.fixed + pool.per_token * least
+    local left = used and pool.room and math.max(0, math.floor(pool.room - used)) or nil
+    -- less than a page on every pool is rounding
+    if left and left < pool.per_token * page then left = 0 end
+    for _, b in ipairs(pool.ranks) do b.stranded = left and math.floor(left / #pool.ranks) or nil end
+  end
 end
 
 M.USABLE, M.OTHER = USABLE, OTHER

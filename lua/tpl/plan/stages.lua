@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Decide which layers form which stage, with which mesh and layout: from the list a deployment gives, or by
---- cutting the layers into pp stages of nearly equal cost. Cost is bytes of weights read per token, the head
---- counted with the last stage. Pure but for the list function.
+--- Decide which layers form which stage, with which mesh and layout: from the list a deployment gives, or from a placement,
+--- whose layers are cut into stages of nearly equal cost where it names none. Cost is bytes of weights read per token, the
+--- head counted with the last stage. Pure but for the list function.
 local err = require "tpl.err"
 local mesh_of = require "tpl.plan.mesh"
 
@@ -13,6 +13,8 @@ local M = {}
 ---@field mesh tpl.Mesh?
 ---@field layout any
 ---@field shares table?
+---@field devices string[]?  uids, one for each rank
+---@field n integer?         ranks
 
 --- Cut n layers with these costs into `parts` runs so that the most costly run is as cheap as possible (dynamic
 --- programming over prefix sums; ties give the earlier stages more layers). head: cost added to the last run,
@@ -61,15 +63,38 @@ local function check_cover(list, n_layer, where)
   end
 end
 
+--- The mesh of a stage: its own, the layout's own (nil), or one rank.
+---@param spec tpl.StageSpec
+---@return tpl.Mesh?
+function M.mesh(spec)
+  if spec.mesh then return spec.mesh end
+  if type(spec.layout) == "table" and spec.layout.mesh then return nil end
+  return mesh_of.new "tp=1"
+end
+
+local function ranks_of(spec) return (M.mesh(spec) or mesh_of.new(spec.layout.mesh)).n end
+
+--- Ranks of a stage, where the deployment says: by its mesh or its layout's.
+---@param deploy tpl.Deploy
+---@return integer?
+function M.mesh_n(deploy)
+  if deploy.mesh then return deploy.mesh.n end
+  if type(deploy.layout) == "table" and deploy.layout.mesh then return mesh_of.new(deploy.layout.mesh).n end
+end
+
 local function from_list(list, deploy, n_layer, where)
   local out = {}
   for i, s in ipairs(list) do
-    if s.devices then err.throw { code = "not_in_version", where = where,
-      message = "stages: devices are not in this version, ranks run on the CPU" } end
     local layers = s.layers
     if layers == nil or layers == "all" then layers = { 0, n_layer - 1 } end
-    out[i] = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout
-      or deploy.layout, shares = s.shares or deploy.shares }
+    local spec = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout or deploy.layout,
+      shares = s.shares or deploy.shares, devices = s.devices }
+    if s.devices and not spec.mesh and #s.devices > 1 then spec.mesh = mesh_of.new { { "tp", #s.devices } } end
+    spec.n = ranks_of(spec)
+    if s.devices and #s.devices ~= spec.n then
+      err.throw { code = "script", where = where, message = ("stages: stage %d has %d devices, its mesh %d ranks"):format(i - 1, #s.devices, spec.n) }
+    end
+    out[i] = spec
   end
   check_cover(out, n_layer, where)
   return out
@@ -81,11 +106,11 @@ end
 ---@field head_cost number
 ---@field script table       what a stages function is given
 
---- Resolve a deployment's stages.
+--- Give the stages that a deployment lists, checked; nil when it lists none.
 ---@param deploy tpl.Deploy
 ---@param ctx tpl.StageContext
----@return tpl.StageSpec[]
-function M.resolve(deploy, ctx)
+---@return tpl.StageSpec[]?
+function M.given(deploy, ctx)
   local where = deploy.origin and deploy.origin.where
   local given = deploy.stages
   if type(given) == "function" then
@@ -105,19 +130,35 @@ function M.resolve(deploy, ctx)
   if deploy.pp > ctx.n_layer then
     err.throw { code = "script", where = where, message = ("pp = %d, but the model has %d layers"):format(deploy.pp, ctx.n_layer), hint = "a stage holds one layer at least" }
   end
-  local out = {}
-  for i, r in ipairs(M.cut(ctx.cost, deploy.pp, ctx.head_cost)) do
-    out[i] = { first = r[1], last = r[2], mesh = deploy.mesh, layout = deploy.layout, shares = deploy.shares }
-  end
-  return out
 end
 
---- The mesh of a stage: its own, the layout's own, or one rank.
----@param spec tpl.StageSpec
-function M.mesh(spec)
-  if spec.mesh then return spec.mesh end
-  if type(spec.layout) == "table" and spec.layout.mesh then return nil end
-  return mesh_of.new "tp=1"
+local function mesh_for(s, deploy)
+  if s.mesh then return mesh_of.new(s.mesh) end
+  if deploy.mesh then return deploy.mesh end
+  local layout = s.layout or deploy.layout
+  if type(layout) == "table" and layout.mesh then return nil end
+  return mesh_of.new { { "tp", #s.devices } }
+end
+
+local function shares_for(s, deploy)
+  if not s.shares then return deploy.shares end
+  return s.shares[1] and { tp = s.shares } or s.shares
+end
+
+--- Give the stages of a placement's replica. Stages without layers are cut by cost.
+---@param list table[]     {devices, layers?, mesh?, layout?, shares?}
+---@param deploy tpl.Deploy
+---@param ctx tpl.StageContext
+---@return tpl.StageSpec[]
+function M.placed(list, deploy, ctx)
+  local cut = not list[1].layers and M.cut(ctx.cost, #list, ctx.head_cost)
+  local out = {}
+  for i, s in ipairs(list) do
+    local layers = cut and cut[i] or s.layers == "all" and { 0, ctx.n_layer - 1 } or s.layers
+    out[i] = { first = layers[1], last = layers[2], mesh = mesh_for(s, deploy), layout = s.layout or deploy.layout,
+      shares = shares_for(s, deploy), devices = s.devices, n = #s.devices }
+  end
+  return out
 end
 
 return M

@@ -1,0 +1,227 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Enumerate and price the ways to place a model: TP of some size, PP of some depth, replicas of that. Policies choose among
+--- them; `tpl plan --why-not` asks for one. Pure: machine and model in, priced candidates out.
+local cost = require "tpl.cost"
+local groups = require "tpl.topo.groups"
+local pools = require "tpl.place.pools"
+local requirements = require "tpl.place.requirements"
+
+local M = {}
+
+local MOST_TP, MOST_STAGES = 16, 16
+local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
+
+---@class tpl.Candidate
+---@field name string          "tp=2 pp=1 x2"
+---@field tp integer
+---@field pp integer
+---@field n integer            replicas
+---@field replicas table[]     as a placement has them
+---@field estimate table?      cost.estimate of the first replica
+---@field fits boolean         holds want.context x want.concurrency (or want.kv_tokens)
+---@field score number?        higher is better
+---@field why string           the price, or the rule it broke
+---@field uneven boolean?
+---@field unmet integer        requirements of the deployment that it breaks
+
+local function gib(n) return ("%.1f GiB"):format(n / 2 ^ 30) end
+
+local function wanted_tokens(want)
+  return want.kv_tokens or want.context * want.concurrency
+end
+
+-- GPUs that may be used where there are any, else the CPUs.
+local function default_uids(topo)
+  local gpus = topo:ids { kind = "gpu", usable = true }
+  return #gpus > 0 and gpus or topo:ids { kind = "cpu", usable = true }
+end
+
+--- Complete what a policy was asked for: the devices that may be used, and context and concurrency as `tpl plan` takes them.
+---@return table
+function M.want(topo, model, want)
+  local out = {}
+  for k, v in pairs(want or {}) do out[k] = v end
+  out.context = math.min(out.context or 8192, model.context or out.context or 8192)
+  out.concurrency = out.concurrency or 16
+  out.goal = out.goal or "throughput"
+  out.uids = out.uids or default_uids(topo)
+  return out
+end
+
+--- Say which rule forbids TP of a size; nil when none does.
+function M.forbids(model, tp, n_devices)
+  if tp > n_devices then return ("tp=%d needs %d devices, %d may be used"):format(tp, tp, n_devices) end
+  if tp > (model.n_kv or tp) and tp > 1 then
+    return ("tp=%d is more than the %d groups of KV heads, the unit that is cut"):format(tp, model.n_kv)
+  end
+end
+
+-- Stages of one replica over a list of groups, cut evenly or by memory.
+local function stages_of(topo, model, want, list, is_uneven)
+  local stages = {}
+  local cut = #list > 1 and cost.cut(model, topo, list, want)
+  for i, group in ipairs(list) do
+    local s = { devices = group, layers = cut and cut[i] or nil }
+    if #group > 1 and (is_uneven or (model.n_kv or 0) % #group ~= 0) then
+      s.shares = is_uneven and cost.shares(model, topo, group) or M.even_shares(model, #group)
+    end
+    stages[i] = s
+  end
+  return stages
+end
+
+--- Shares of n ranks in KV head groups, as even as they go: 8 over 3 is {3, 3, 2}.
+function M.even_shares(model, n)
+  local out, left = {}, model.n_kv
+  for i = 1, n do
+    out[i] = math.ceil(left / (n - i + 1))
+    left = left - out[i]
+  end
+  return out
+end
+
+local function room_differs(topo, group)
+  local least, most = math.huge, 0
+  for _, uid in ipairs(group) do
+    local d = topo:dev(uid)
+    local room = d.free_bytes or d.mem_bytes or 0
+    least, most = math.min(least, room), math.max(most, room)
+  end
+  return most > 0 and least < most * (1 - UNEVEN)
+end
+
+local function price(c, want)
+  local e = c.estimate
+  c.fits = e.fits and e.kv_tokens >= wanted_tokens(want)
+  if not e.fits then
+    c.why = e.why or "does not fit"
+    return c
+  end
+  if not c.fits then
+    c.why = ("room for %d KV tokens, %d are wanted (%d x %d)"):format(e.kv_tokens, wanted_tokens(want), want.context, want.concurrency)
+  end
+  if not e.itl_us then return c end
+  c.score = want.goal == "latency" and 1e6 / e.itl_us or e.tok_s * c.n
+  c.why = (c.fits and "" or c.why .. "; ") .. ("%.0f tok/s, %.1f ms a token, %.0f %% of it communication"):format(e.tok_s * c.n, e.itl_us / 1e3,
+    100 * (e.comm_share or 0))
+  return c
+end
+
+local function name_of(tp, pp, n, is_uneven)
+  return ("tp=%d pp=%d%s%s"):format(tp, pp, n > 1 and (" x%d"):format(n) or "", is_uneven and " uneven" or "")
+end
+
+local function candidate(topo, model, want, chains, is_uneven)
+  local first = chains[1]
+  local tp, pp = #first[1], #first
+  local replicas = {}
+  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, is_uneven) } end
+  local c = { name = name_of(tp, pp, #chains, is_uneven), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = is_uneven }
+  c.estimate = cost.estimate(topo, model, replicas[1], want)
+  price(c, want)
+  local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
+  c.unmet = #unmet
+  for _, u in ipairs(unmet) do c.why = c.why .. ("; require.%s: %s"):format(u.field, u.message) end
+  return c
+end
+
+-- Chains of pp groups each: the best groups when not all are used, each chain of neighbours.
+local function chains_of(topo, list, pp, n)
+  local used = {}
+  for i = 1, pp * n do used[i] = list[i] end
+  used = pools.in_line(topo, used)
+  local out = {}
+  for r = 1, n do
+    out[r] = {}
+    for s = 1, pp do out[r][s] = used[(r - 1) * pp + s] end
+  end
+  return out
+end
+
+--- Price TP of one size and PP of one depth on some devices.
+---@param uids string[]
+---@param list string[][]?   groups of tp devices, best first, when they are known already
+---@return tpl.Candidate[]   none, one, or an even and an uneven one
+function M.one(topo, model, want, uids, tp, pp, list)
+  list = list or groups.partition(topo, uids, tp)
+  local n = math.floor(#list / pp)
+  if n < 1 then return {} end
+  n = math.min(n, want.replicas or n)
+  local chains = chains_of(topo, list, pp, n)
+  local out = { candidate(topo, model, want, chains, false) }
+  local differs = false
+  for _, group in ipairs(chains[1]) do differs = differs or #group > 1 and room_differs(topo, group) end
+  if differs then out[2] = candidate(topo, model, want, chains, true) end
+  return out
+end
+
+local function sizes(want, most)
+  if want.tp then return { want.tp } end
+  local out = {}
+  for n = 1, math.min(most, MOST_TP) do
+    if n <= 8 or n == 12 or n == 16 then out[#out + 1] = n end
+  end
+  return out
+end
+
+local function depths(want, n_groups, n_layer)
+  if want.pp then return { want.pp } end
+  local out = {}
+  for n = 1, math.min(n_groups, n_layer, MOST_STAGES) do
+    if n <= 8 or n == n_groups or n % 4 == 0 then out[#out + 1] = n end
+  end
+  return out
+end
+
+--- Price everything on one pool of devices.
+---@return tpl.Candidate[]
+---@return {name: string, why: string}[] refused   sizes that a rule forbids
+function M.enumerate(topo, model, want, uids)
+  local out, refused = {}, {}
+  for _, tp in ipairs(sizes(want, #uids)) do
+    local why = M.forbids(model, tp, #uids)
+    if why then
+      refused[#refused + 1] = { name = ("tp=%d"):format(tp), why = why }
+    else
+      local list = groups.partition(topo, uids, tp)
+      for _, pp in ipairs(depths(want, #list, model.n_layer)) do
+        for _, c in ipairs(M.one(topo, model, want, uids, tp, pp, list)) do out[#out + 1] = c end
+      end
+    end
+  end
+  return out, refused
+end
+
+local NEAR = 0.01 -- prices closer than this are equal: fewer devices and fewer cuts win
+
+--- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
+---@param list tpl.Candidate[]
+function M.sort(list)
+  local function simpler(a, b)
+    if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
+    if a.pp ~= b.pp then return a.pp < b.pp end
+    return not a.uneven and b.uneven or false
+  end
+  local function key(c)
+    -- a logarithmic bucket, so that the order stays one
+    return c.score and math.floor(math.log(c.score) / NEAR + 0.5) or -math.huge
+  end
+  table.sort(list, function(a, b)
+    if a.fits ~= b.fits then return a.fits end
+    if a.unmet ~= b.unmet then return a.unmet < b.unmet end
+    if not a.fits then
+      local ta, tb = a.estimate.fits and a.estimate.kv_tokens or -1, b.estimate.fits and b.estimate.kv_tokens or -1
+      if ta ~= tb then return ta > tb end
+    end
+    local ka, kb = key(a), key(b)
+    if ka ~= kb then return ka > kb end
+    if a.tp * a.pp == b.tp * b.pp and a.pp == b.pp and a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens then
+      return a.estimate.kv_tokens > b.estimate.kv_tokens
+    end
+    return simpler(a, b)
+  end)
+  return list
+end
+
+M.gib = gib
+return M

@@ -1,0 +1,26 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- TP=2 inside NVLink pairs, pipelines across them. Heuristic: pairs by a best matching over the NVLink links whose P2P is not
+--- refused; devices without a partner stay free. Refuses a machine without such a pair.
+local candidates = require "tpl.place.candidates"
+local decide = require "tpl.place.decide"
+local groups = require "tpl.topo.groups"
+local pools = require "tpl.place.pools"
+
+local function nvlink_pairs(topo, uids)
+  local out = {}
+  for _, pair in ipairs(groups.matching(topo, uids)) do
+    if groups.weakest(topo, pair).kind == "nvlink" then out[#out + 1] = pair end
+  end
+  return out
+end
+
+return function(topo, model, want)
+  want = candidates.want(topo, model, want)
+  local quiet, excluded = pools.quiet(topo, want.uids)
+  local list, found = {}, nvlink_pairs(topo, quiet)
+  if #found == 0 then return nil, "no two devices are joined by NVLink" end
+  for pp = want.pp or 1, want.pp or math.min(#found, model.n_layer) do
+    for _, c in ipairs(candidates.one(topo, model, want, quiet, 2, pp, found)) do list[#list + 1] = c end
+  end
+  return decide.among(topo, model, want, list, { what = "NVLink pairs", excluded = excluded })
+end

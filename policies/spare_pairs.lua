@@ -1,0 +1,60 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Keep whole NVLink pairs for the next tenant. Heuristic: one replica (want.replicas: more) on as few devices as hold it; devices
+--- without an NVLink partner go first, whole pairs before halves of two. Says what stays whole.
+local candidates = require "tpl.place.candidates"
+local decide = require "tpl.place.decide"
+local groups = require "tpl.topo.groups"
+local pools = require "tpl.place.pools"
+
+-- Devices in the order in which they are given away, and the NVLink pairs.
+local function order(topo, uids)
+  local partner, list, whole = {}, {}, {}
+  for _, pair in ipairs(groups.matching(topo, uids)) do
+    local link = groups.weakest(topo, pair)
+    if link and link.kind == "nvlink" then
+      whole[#whole + 1] = pair
+      partner[pair[1]], partner[pair[2]] = true, true
+    end
+  end
+  for _, uid in ipairs(uids) do if not partner[uid] then list[#list + 1] = uid end end
+  for i = #whole, 1, -1 do -- the best pair is kept longest
+    for _, uid in ipairs(whole[i]) do list[#list + 1] = uid end
+  end
+  return list, whole
+end
+
+local function first(list, n)
+  local out = {}
+  for i = 1, n do out[i] = list[i] end
+  return out
+end
+
+local function kept(whole, placement)
+  local used, out = {}, {}
+  for _, replica in ipairs(placement.replicas) do
+    for _, s in ipairs(replica.stages) do for _, uid in ipairs(s.devices) do used[uid] = true end end
+  end
+  for _, pair in ipairs(whole) do
+    if not used[pair[1]] and not used[pair[2]] then out[#out + 1] = table.concat(pair, "+") end
+  end
+  return #out > 0 and table.concat(out, ", ") or "none"
+end
+
+return function(topo, model, want)
+  want = candidates.want(topo, model, want)
+  want.replicas = want.replicas or 1
+  local quiet, excluded = pools.quiet(topo, want.uids)
+  local list, whole = order(topo, quiet)
+  for n = 1, #list do
+    -- an even number is taken as whole pairs, so the lone devices are skipped when they do not come out even
+    local lone = #list - 2 * #whole
+    local taken = n <= lone and first(list, n) or n % 2 == 0 and first({ unpack(list, lone + 1) }, n) or first(list, n)
+    local placement = #taken == n and decide.choose(topo, model, want, { { uids = taken, what = ("%d devices"):format(n), excluded = excluded } },
+      function(c) return c.tp * c.pp * c.n == n and c.fits end)
+    if placement then
+      table.insert(placement.reasons, "NVLink pairs that stay whole: " .. kept(whole, placement))
+      return placement
+    end
+  end
+  return decide.choose(topo, model, want, { { uids = quiet, what = "all devices", excluded = excluded } })
+end
