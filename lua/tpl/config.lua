@@ -149,6 +149,17 @@ function M.open(found)
   return err.try(open, found.path, found.kind)
 end
 
+--- Read the config.json of a model that this version has no definition of, as it stands: enough to plan its memory.
+---@param found tpl.FoundModel
+---@return table? config   decoded; nil when there is none
+---@return string? path
+function M.raw(found)
+  local dir = found.kind == "dir" and found.path or find.dirname(found.path)
+  local path = find.join(dir, "config.json")
+  if not core().sys.exists(path) then return nil end
+  return (load_json(path)), path
+end
+
 --- Normalise a folder's config.json alone, or throw; for tools and specs.
 M.from_hf = from_hf
 

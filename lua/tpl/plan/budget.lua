@@ -200,14 +200,13 @@ function M.kv(wish, pools)
 end
 
 --- Bytes of each rank's device that no token can use, since another rank is full before: capacity less what it would hold then.
----@param ranks table[]   get stranded
-function M.strand(ranks, pools, page)
+---@param pools tpl.Pool[]   their ranks get `stranded`; nil where memory is not known
+function M.strand(pools, page)
   local least = tightest(pools, page)
   for _, pool in ipairs(pools) do
     local used = least and least >= 0 and least < math.huge and pool.fixed + pool.per_token * least
     local left = used and pool.room and math.max(0, math.floor(pool.room - used)) or nil
-    -- less than a page on every pool is rounding
-    if left and left < pool.per_token * page then left = 0 end
+    if left and left < pool.per_token * page then left = 0 end -- less than a page is rounding
     for _, b in ipairs(pool.ranks) do b.stranded = left and math.floor(left / #pool.ranks) or nil end
   end
 end

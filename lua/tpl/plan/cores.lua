@@ -17,7 +17,7 @@ local function is_cpu(b) return b.device.kind == "cpu" end
 local function all_cores(ranks)
   local seen, out = {}, {}
   for _, b in ipairs(ranks) do
-    for _, c in ipairs(cpuset.parse(b.device.cpus or "")) do
+    for _, c in ipairs(cpuset.parse(b.device.cpus) or {}) do
       if not seen[c] then
         seen[c] = true
         out[#out + 1] = c
@@ -40,7 +40,7 @@ function M.assign(ranks, wanted)
   local threads = wanted or math.max(1, math.floor(#cores / math.max(1, #on_cpu)))
   local is_pinned = #on_cpu > 0 and threads * #on_cpu <= #cores
   for _, b in ipairs(ranks) do
-    local own = cpuset.parse(b.device.cpus or "")
+    local own = cpuset.parse(b.device.cpus) or {}
     b.numa = b.device.numa
     if not is_cpu(b) then b.cpus = #own > 0 and own or nil
     elseif is_pinned and #own >= threads then b.cpus = first(own, threads)

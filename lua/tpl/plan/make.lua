@@ -9,6 +9,8 @@ local fuse = require "tpl.plan.fuse"
 local lower = require "tpl.plan.lower"
 local machine = require "tpl.plan.machine"
 local memory = require "tpl.plan.memory"
+local moves = require "tpl.plan.moves"
+local nccl_env = require "tpl.nccl_env"
 local opening = require "tpl.plan.opening"
 local outline = require "tpl.plan.outline"
 local partition = require "tpl.plan.partition"
@@ -118,35 +120,50 @@ local function plan_hash(self)
   return core().hash.sha256(table.concat(parts, "\n"))
 end
 
+local function place_on(self, given)
+  self.placed = self.options.placed or place.resolve { topo = self.machine, deploy = self.deploy, shape = self.shape, stages = given,
+    mesh_n = stages.mesh_n(self.deploy), has_gpu_backend = self.options.topo ~= nil }
+  self.topo = self.placed.topo
+end
+
 -- Decide the devices and give the stages of the first replica: all replicas are cut alike.
 local function plan_placement(self, cost, head)
   local deploy = self.deploy
   local context = { n_layer = self.config.n_layer, cost = cost, head_cost = head, topo = self.machine, model = self.config,
     shape = self.shape, want = deploy.want }
   local given = stages.given(deploy, context)
-  self.placed = self.options.placed or place.resolve { topo = self.machine, deploy = deploy, shape = self.shape, stages = given,
-    mesh_n = stages.mesh_n(deploy), has_gpu_backend = self.options.topo ~= nil }
-  self.topo = self.placed.topo
+  place_on(self, given)
   return given or stages.placed(self.placed.replicas[1].stages, deploy, context)
 end
 
+-- What every plan ends with, once its ranks have bytes.
+local function finish(self)
+  self.cost = price.of(self)
+  choices.check_require(self)
+  self.moves = moves.of(self)
+  self.env = nccl_env.of(self.topo, self.placed)
+  self.hash = plan_hash(self)
+  self.report = report.make(self)
+  return self
+end
+
 local function make(deploy, options)
-  local open = opening.model(deploy)
+  local open = opening.model(deploy, options.outline)
   local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint,
     tokenizer_path = open.tokenizer, warnings = open.warnings, shape = open.shape, machine = machine.of(options) }, Plan)
-  if not open.config.has_definition then return outline.make(self) end
+  plan_context(self)
+  if open.refused then
+    place_on(self)
+    outline.fill(self)
+    return finish(self)
+  end
   local def = opening.definition(deploy, open)
   self.model, self.model_file, self.where_to_look, self.dtype = def.model, def.model_file, def.look, def.dtype
-  plan_context(self)
   plan_stages(self, plan_placement(self, opening.layer_costs(def.trace, def.dtype)))
   ranks.make(self)
   self.threads, self.is_pinned = cores.assign(self.ranks, deploy.threads)
   ranks.size(self)
-  self.cost = price.of(self)
-  choices.check_require(self)
-  self.hash = plan_hash(self)
-  self.report = report.make(self)
-  return self
+  return finish(self)
 end
 
 --- Note something that a user should know and that stops nothing.
@@ -180,6 +197,7 @@ end
 ---@field cpus integer?                           instead of this machine's
 ---@field available_bytes integer?                instead of this machine's
 ---@field topo tpl.Topo?                           a recorded machine instead of this one
+---@field outline boolean?                         a model without a definition gives a plan of its memory
 ---@field placed table?                            a placement that was decided already (a manifest's)
 
 --- Make a plan.

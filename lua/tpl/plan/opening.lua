@@ -5,6 +5,7 @@ local configs = require "tpl.config"
 local err = require "tpl.err"
 local find = require "tpl.find"
 local models = require "tpl.model"
+local shapes = require "tpl.shape"
 local storage = require "tpl.plan.storage"
 local typing = require "tpl.plan.typing"
 
@@ -12,15 +13,44 @@ local M = {}
 
 local torch_types = { bfloat16 = "bf16", float16 = "f16", float32 = "f32" }
 
+local function tensors_of(checkpoint)
+  return checkpoint and checkpoint:kind() ~= "gguf" and checkpoint:tensors() or nil
+end
+
+local function shape_of(config, tensors, where)
+  local shape, e = shapes.of(config, tensors, where)
+  if not shape then err.throw(e) end
+  return shape
+end
+
+-- A family without a definition: its shape, and what was said against running it.
+local function outline(found, refused)
+  local raw, path = configs.raw(found)
+  if not raw then err.throw(refused) end
+  local shape, e = shapes.of(raw, nil, path)
+  if not shape then err.throw(e.code == "unsupported" and refused or e) end
+  shape.has_definition = false
+  local config = { arch = shape.arch, n_layer = shape.n_layer, vocab = shape.vocab, hidden = shape.hidden, context = shape.context }
+  return { config = config, path = found.path, dir = find.dirname(path), shape = shape, refused = refused,
+    warnings = { { code = "no_definition", where = path,
+      message = ("tpl has no definition of %s: memory is planned from its config, programs and cost are not"):format(shape.arch) } } }
+end
+
 --- Find and open the model of a deployment, or throw.
 ---@param deploy tpl.Deploy
----@return tpl.OpenModel
-function M.model(deploy)
+---@param may_outline boolean?   a model that cannot be run is given as its shape alone
+---@return tpl.OpenModel         with `shape`; with `refused` (the error that running it would give) where it is an outline
+function M.model(deploy, may_outline)
   local found, e = find.model(deploy.model, deploy.origin and deploy.origin.dir)
   if not found then err.throw(e) end
   local open
   open, e = configs.open(found)
-  if not open then err.throw(e) end
+  if not open then
+    if e.code == "unsupported" and may_outline then return outline(found, e) end
+    err.throw(e)
+  end
+  open.shape = shape_of(open.config, tensors_of(open.checkpoint), open.path)
+  open.shape.has_definition = true
   return open
 end
 

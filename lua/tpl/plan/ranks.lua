@@ -16,10 +16,10 @@ local function weight_size(device)
   return device.kind == "cpu" and core().kernels.pack_bytes or function(dtype, rows, cols) return storage.bytes(dtype, rows * cols) end
 end
 
-local function rank_bytes(plan, s, r, device)
+local function rank_bytes(plan, s, r, device, replica)
   local weights, file = budget.weight_bytes(s.lowered, r, weight_size(device), storage.bytes)
-  return { rank = s.first_rank + r - 1, local_rank = r - 1, stage = s, device = device, weights = weights, read = file,
-    arena = budget.arena_bytes(s.lowered, s.memory, plan.caps, r),
+  return { rank = replica * plan.n_ranks + s.first_rank + r - 1, local_rank = r - 1, replica = replica, stage = s, device = device,
+    weights = weights, read = file, arena = budget.arena_bytes(s.lowered, s.memory, plan.caps, r),
     kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,
     other = budget.other_bytes(device, #plan.stages > 1, s.mesh.n > 1) }
 end
@@ -44,8 +44,9 @@ end
 
 -- The bytes that came with the step's slots are known after the KV cache is sized; CPU ranks leave room for them in `other`.
 local function finish(plan)
-  plan.ranks[1].io = core().engine.step_bytes(M.slot_caps(plan)) * (#plan.stages + 1)
+  local io = core().engine.step_bytes(M.slot_caps(plan)) * (#plan.stages + 1)
   for _, b in ipairs(plan.ranks) do
+    if b.rank % plan.n_ranks == 0 then b.io = io end
     b.kv = b.kv_per_token * plan.kv.pages * plan.kv.page
     b.total = b.weights + b.arena + b.comm + b.kv + b.io + b.other
   end
@@ -65,11 +66,15 @@ function M.layer_bytes(b)
   return out
 end
 
---- Make plan.ranks of a typed plan, without KV.
+--- Make plan.ranks of a typed plan, without KV: those of every replica, replica 0 first.
 function M.make(plan)
   plan.ranks = {}
-  for _, s in ipairs(plan.stages) do
-    for r = 1, s.mesh.n do plan.ranks[#plan.ranks + 1] = rank_bytes(plan, s, r, plan.topo:dev(s.devices[r])) end
+  for i, replica in ipairs(plan.placed.replicas) do
+    for k, s in ipairs(plan.stages) do
+      for r = 1, s.mesh.n do
+        plan.ranks[#plan.ranks + 1] = rank_bytes(plan, s, r, plan.topo:dev(replica.stages[k].devices[r]), i - 1)
+      end
+    end
   end
   add_cuts(plan)
 end
@@ -81,6 +86,7 @@ function M.size(plan)
   plan.wish = { tokens = d.kv.tokens, page = d.kv.page, context = plan.context, concurrency = d.want.concurrency }
   plan.kv.tokens, plan.kv.pages = budget.kv(plan.wish, plan.pools)
   plan.limiting = budget.limiting(plan.ranks, plan.pools, plan.kv.page)
+  budget.strand(plan.pools, plan.kv.page)
   finish(plan)
 end
 

@@ -10,7 +10,7 @@ local M = {}
 -- The parts of one device, "cpu0.0" and so on.
 local function parts(device, n)
   if n == 1 then return { device } end
-  local cores = cpuset.parse(device.cpus or "")
+  local cores = cpuset.parse(device.cpus) or {}
   local each, out = math.floor(#cores / n), {}
   for i = 1, n do
     local part = util.copy(device)

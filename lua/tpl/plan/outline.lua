@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Plan the memory of a model that has no definition here: stages and ranks from its shape, no programs and no price.
+local budget = require "tpl.plan.budget"
+local cores = require "tpl.plan.cores"
+local cost = require "tpl.cost"
+local mesh_of = require "tpl.plan.mesh"
+local place = require "tpl.place"
+local candidates = require "tpl.place.candidates"
+
+local M = {}
+
+local function stage(plan, s, i, first_rank)
+  local layers = s.layers or { 0, plan.config.n_layer - 1 }
+  return { i = i - 1, first = layers[1], last = layers[2], devices = s.devices, layout = s.layout or plan.deploy.layout, shares = s.shares,
+    mesh = mesh_of.new(s.mesh or plan.deploy.mesh or { { "tp", #s.devices } }), first_rank = first_rank, hash = nil }
+end
+
+-- Ranges of KV heads, the one dim whose cut the estimate says.
+local function shards_of(plan, s, r)
+  local n = #s.devices
+  if n == 1 or plan.shape.kv_whole then return {} end
+  local shares = s.shares or candidates.even_shares(plan.shape, n)
+  local at = 0
+  for i = 1, r - 1 do at = at + shares[i] end
+  return { kvh = { { at, shares[r] } } }
+end
+
+local function ranks_of(plan, estimate, replica, list, index)
+  local at = 0
+  for k, s in ipairs(plan.stages) do
+    for r, uid in ipairs(replica.stages[k].devices) do
+      at = at + 1
+      local e = estimate.ranks[at]
+      list[#list + 1] = { rank = index * plan.n_ranks + at - 1, local_rank = r - 1, replica = index, stage = s, device = plan.topo:dev(uid),
+        weights = e.weights, arena = e.arena, comm = e.comm, io = 0, other = e.other, kv_per_token = e.kv_per_token, shards = shards_of(plan, s, r) }
+    end
+  end
+end
+
+--- Fill in the stages and ranks of a plan that was placed.
+---@param plan table
+function M.fill(plan)
+  local first_rank = 0
+  plan.stages = {}
+  for i, s in ipairs(plan.placed.replicas[1].stages) do
+    plan.stages[i] = stage(plan, s, i, first_rank)
+    first_rank = first_rank + #s.devices
+  end
+  plan.n_ranks, plan.ranks = first_rank, {}
+  local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
+  for i, replica in ipairs(plan.placed.replicas) do
+    ranks_of(plan, cost.estimate(plan.topo, plan.shape, replica, want), replica, plan.ranks, i - 1)
+  end
+  plan.threads, plan.is_pinned = cores.assign(plan.ranks, plan.deploy.threads)
+  plan.pools = budget.pools(plan.ranks, plan.deploy.devices.usable)
+  plan.wish = { tokens = plan.deploy.kv.tokens, page = plan.deploy.kv.page, context = plan.context, concurrency = plan.deploy.want.concurrency }
+  plan.kv.tokens, plan.kv.pages = budget.kv(plan.wish, plan.pools)
+  plan.limiting = budget.limiting(plan.ranks, plan.pools, plan.kv.page)
+  budget.strand(plan.pools, plan.kv.page)
+  for _, b in ipairs(plan.ranks) do
+    b.kv = math.ceil(b.kv_per_token * plan.kv.pages * plan.kv.page)
+    b.total = b.weights + b.arena + b.comm + b.kv + b.other
+  end
+end
+
+return M

@@ -1,0 +1,33 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Price a plan in time: what its devices need for a token, a prompt and all requests together (tpl.cost), with the stages and
+--- shares that were planned. nil where the devices' speed is not known, or the model has no definition.
+local candidates = require "tpl.place.candidates"
+local cost = require "tpl.cost"
+local place = require "tpl.place"
+
+local M = {}
+
+-- Shares of a stage in units of the tp axis.
+local function shares_of(s)
+  if not s.shares then return nil end
+  return s.shares[1] and s.shares or s.shares.tp
+end
+
+--- Price the first replica; the others are alike.
+---@param plan table
+---@return table?   as cost.estimate gives
+function M.of(plan)
+  if plan.open.refused then return nil end
+  local stages = {}
+  for i, s in ipairs(plan.stages) do
+    stages[i] = { devices = s.devices, layers = { s.first, s.last }, shares = shares_of(s), mesh = tostring(s.mesh) }
+  end
+  local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
+  want.context = plan.context
+  local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
+  if not e.itl_us then return nil end
+  for _, w in ipairs(e.warnings or {}) do plan:warn(w.code, w.message, "cost") end
+  return e
+end
+
+return M
