@@ -1,0 +1,129 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Weigh a group of devices. The rule, in this order; a later point counts only where the earlier ones are equal:
+--   1 usable devices only (the caller leaves the others out)
+--   2 one model
+--   3 joined by NVLink; then most links on the weakest pair; then most links in total
+--   4 nearest PCIe on the worst pair that has no NVLink, or on the worst pair where all have
+--   5 one socket, then one NUMA node; unknown ones count as different
+--   6 nearest NICs, when asked for; then near PCIe over all pairs
+--   7 what is left stays useful: fewest NVLinks, then fewest PCIe switches shared with devices left behind
+--   8 stable order of the devices (the first of equals wins)
+-- A score is three numbers below 2^53, compared in turn; less is better.
+local M = {}
+
+local WEAKEST, TOTAL, RANK, SPREAD = 64, 2 ^ 17, 128, 64 -- one more than the largest value of each part
+local PIX = require("tpl.topo.pair").rank_of.pix
+
+local function count(list, ids)
+  local seen, n = {}, 0
+  for _, i in ipairs(ids) do
+    if not seen[list[i]] then
+      seen[list[i]], n = true, n + 1
+    end
+  end
+  return n
+end
+
+local function joined(v, ids)
+  local todo, seen, n = { ids[1] }, { [ids[1]] = true }, 1
+  while todo[1] do
+    local i = table.remove(todo)
+    for _, j in ipairs(ids) do
+      if not seen[j] and v.links[i][j] > 0 then
+        seen[j], n = true, n + 1
+        todo[#todo + 1] = j
+      end
+    end
+  end
+  return n == #ids
+end
+
+--- Give the facts of a group that points 2 to 6 compare.
+---@param v tpl.topo.View
+---@param ids integer[]  positions
+---@return {models: integer, joined: boolean, full: boolean, weakest: integer, total: integer, worst: integer, near: integer, sockets: integer, nodes: integer, nic: integer}
+function M.facts(v, ids)
+  local weakest, total, worst, worst_bare, near_sum, n = nil, 0, 0, 0, 0, #ids
+  for a = 1, n - 1 do
+    local links, rank = v.links[ids[a]], v.rank[ids[a]]
+    for b = a + 1, n do
+      local j = ids[b]
+      local k, r = links[j], rank[j]
+      if not weakest or k < weakest then weakest = k end
+      total, near_sum = total + k, near_sum + r
+      if r > worst then worst = r end
+      if k == 0 and r > worst_bare then worst_bare = r end
+    end
+  end
+  weakest = weakest or 0
+  local nic = 0
+  for _, i in ipairs(ids) do nic = nic + v.nic[i] end
+  return {
+    models = count(v.model, ids), joined = n == 1 or weakest > 0 or (total > 0 and joined(v, ids)), full = weakest > 0, weakest = weakest,
+    total = total, worst = (weakest > 0 and worst) or worst_bare, near = near_sum, sockets = count(v.socket, ids), nodes = count(v.node, ids), nic = nic,
+  }
+end
+
+local function most(x, bound) return x < bound and x or bound - 1 end
+
+--- Give the first number of a score, points 2 to 5.
+function M.first(f)
+  local key = most(f.models - 1, 8) * 2 + (f.joined and 0 or 1)
+  key = key * WEAKEST + (WEAKEST - 1 - most(f.weakest, WEAKEST))
+  key = key * TOTAL + (TOTAL - 1 - most(f.total, TOTAL))
+  key = key * RANK + f.worst
+  key = key * SPREAD + most(f.sockets, SPREAD)
+  return key * SPREAD + most(f.nodes, SPREAD)
+end
+
+--- Give the second number, point 6.
+function M.second(f) return most(f.nic, 2 ^ 24) * 2 ^ 28 + most(f.near, 2 ^ 28) end
+
+--- Give the third number, point 7.
+---@param v tpl.topo.View
+---@param ids integer[]
+function M.third(v, ids)
+  local inside, links, switches = {}, 0, 0
+  for _, i in ipairs(ids) do inside[i] = true end
+  for j = 1, v.n do
+    if not inside[j] then
+      for _, i in ipairs(ids) do
+        links = links + v.links[i][j]
+        if v.rank[i][j] <= PIX then switches = switches + 1 end
+      end
+    end
+  end
+  return most(links, 2 ^ 28) * 2 ^ 24 + most(switches, 2 ^ 24)
+end
+
+--- Give a score.
+---@return number[] score, table facts
+function M.of(v, ids)
+  local f = M.facts(v, ids)
+  return { M.first(f), M.second(f), M.third(v, ids) }, f
+end
+
+--- Compare two scores: below 0 when a is better.
+---@param a number[]
+---@param b number[]
+---@return integer
+function M.compare(a, b)
+  for i = 1, 3 do
+    if a[i] ~= b[i] then return a[i] < b[i] and -1 or 1 end
+  end
+  return 0
+end
+
+--- Give what a group adds to the cost of a partition, one number: sums over up to 16 groups stay exact. Points 2 to 5 in that order.
+---@param f table  facts
+function M.share(f)
+  local key = most(f.models - 1, 16)
+  key = key * 16 + (f.joined and 0 or 1)
+  key = key * 1024 + (WEAKEST - 1 - most(f.weakest, WEAKEST))
+  key = key * 2 ^ 15 + (2047 - most(f.total, 2048))
+  key = key * 1024 + f.worst
+  key = key * 16 + most(f.sockets - 1, 16)
+  return key * 16 + most(f.nodes - 1, 16)
+end
+
+return M
