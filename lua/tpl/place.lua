@@ -3,6 +3,7 @@
 --- which devices may be used at all. Pure but for the policy: a machine and a model in, a placement with its reasons out.
 local err = require "tpl.err"
 local groups = require "tpl.topo.groups"
+local meshes = require "tpl.plan.mesh"
 local policies = require "tpl.policy"
 local split = require "tpl.topo.split"
 local suggest = require "tpl.suggest"
@@ -135,6 +136,26 @@ local function by_name(topo, uids, excluded, stages, where)
   return { policy = "stages", where = where or "stages", reasons = { reason }, excluded = excluded, alternatives = {}, replicas = { { stages = stages } } }
 end
 
+-- A policy may leave devices to the planner: CPU ranks, as many as the mesh has, on groups of cores.
+local function fill_cpus(topo, replicas)
+  local n, missing = 0, {}
+  for _, replica in ipairs(replicas) do
+    for _, s in ipairs(replica.stages) do
+      n = n + (s.devices and #s.devices or meshes.new(s.mesh).n)
+      if not s.devices then missing[#missing + 1] = s end
+    end
+  end
+  if #missing == 0 then return topo end
+  topo = split.cpus(topo, n)
+  local uids, at = topo:ids { kind = "cpu" }, 0
+  for _, s in ipairs(missing) do
+    s.devices = {}
+    for i = 1, meshes.new(s.mesh).n do s.devices[i] = uids[at + i] end
+    at = at + #s.devices
+  end
+  return topo
+end
+
 -- -- By policy -------------------------------------------------------------------------------------------------------
 
 --- Give the wish of a deployment as policies see it.
@@ -149,6 +170,28 @@ function M.wish(deploy, mesh_n)
   want.mesh, want.shares = deploy.mesh and tostring(deploy.mesh) or nil, deploy.shares and deploy.shares.tp or nil
   want.devices = deploy.devices
   return want
+end
+
+local function add_excluded(excluded, more)
+  local known = {}
+  for _, x in ipairs(excluded) do known[x.uid] = true end
+  for _, x in ipairs(more or {}) do
+    if not known[x.uid] then excluded[#excluded + 1] = x end
+  end
+end
+
+local function by_policy(args, topo, uids, excluded)
+  local deploy = args.deploy
+  local policy, e = policies.load(deploy.place, deploy.origin and deploy.origin.dir)
+  if not policy then err.throw(e) end
+  local want = M.wish(deploy, args.mesh_n)
+  want.uids = uids
+  local answer, more = policies.run(policy, topo, args.shape, want)
+  if not answer then err.throw(more) end
+  add_excluded(excluded, answer.excluded)
+  local placed = { policy = policy.name, where = policy.file or policy.where, reasons = answer.reasons, alternatives = answer.alternatives,
+    replicas = answer.replicas, excluded = excluded, warnings = more }
+  return placed, fill_cpus(topo, answer.replicas)
 end
 
 ---@class tpl.PlaceArgs
@@ -177,20 +220,7 @@ function M.resolve(args)
   if args.stages then
     placed = by_name(topo, uids, excluded, args.stages, where)
   else
-    local policy, e = policies.load(deploy.place, deploy.origin and deploy.origin.dir)
-    if not policy then err.throw(e) end
-    local want = M.wish(deploy, args.mesh_n)
-    want.uids = uids
-    local answer
-    answer, e = policies.run(policy, topo, args.shape, want)
-    if not answer then err.throw(e) end
-    placed = { policy = policy.name, where = policy.where, reasons = answer.reasons or {}, alternatives = answer.alternatives or {},
-      replicas = answer.replicas, excluded = excluded }
-    for _, x in ipairs(answer.excluded or {}) do
-      local known = false
-      for _, y in ipairs(excluded) do known = known or y.uid == x.uid end
-      if not known then excluded[#excluded + 1] = x end
-    end
+    placed, topo = by_policy(args, topo, uids, excluded)
   end
   placed.topo, placed.kinds = topo, kinds
   return placed

@@ -225,16 +225,21 @@ local function check_span(span, at)
   return span[1], span[2]
 end
 
---- Check that the stages of a replica hold the layers 0..n-1 in order, each once.
+--- Check that the stages of a replica hold the layers 0..n-1 in order, each once; where no stage says, the planner cuts them.
 local function check_layers(stages, n_layer, at)
-  local next_layer = 0
+  local next_layer, n_given = 0, 0
+  for _, stage in ipairs(stages) do if stage.layers ~= nil then n_given = n_given + 1 end end
+  if n_given == 0 and #stages > 1 then return end -- the planner cuts them
   for i, stage in ipairs(stages) do
     local here = #stages == 1 and at or ("%s.stages[%d]"):format(at, i)
     if #stages == 1 and (stage.layers == nil or stage.layers == "all") then
       stage.layers = n_layer and { 0, n_layer - 1 } or nil
       return
     end
-    if stage.layers == nil then fail("bad_layers", here, "has no layers", "with several stages each says {first, last}, 0-based; tpl.cost.cut gives them") end
+    if stage.layers == nil then
+      fail("bad_layers", here, "has no layers",
+        "with several stages each says {first, last}, 0-based (tpl.cost.cut gives them), or none does and the planner cuts")
+    end
     local first, last = check_span(stage.layers, here .. ".layers")
     if first ~= next_layer then
       fail("bad_layers", here .. ".layers", ("begins at layer %d; layer %d comes next"):format(first, next_layer))

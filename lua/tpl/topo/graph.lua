@@ -21,7 +21,13 @@ local Topo = {}
 Topo.__index = Topo
 
 -- Indices stand beside the object, so that its fields stay those of the record.
-local index_of = setmetatable({}, { __mode = "k" })
+local build
+local index_of
+index_of = setmetatable({}, { __mode = "k", __index = function(_, t) -- a copy of an object is indexed when it is first asked
+  local index = build(t)
+  index_of[t] = index
+  return index
+end })
 
 local swapped = { p2p = "p2p_ba", p2p_ba = "p2p", gb_s = "gb_s_ba", gb_s_ba = "gb_s", us = "us_ba", us_ba = "us" }
 
@@ -35,7 +41,7 @@ local function other_way(link)
   return back
 end
 
-local function build(t)
+function build(t)
   local index = { device = {}, link = {}, host = {}, network = {} }
   for _, d in ipairs(t.devices) do index.device[d.uid] = d end
   for _, h in ipairs(t.hosts) do index.host[h.id] = h end
