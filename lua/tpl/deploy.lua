@@ -24,8 +24,8 @@ local M = {}
 ---@field step {tokens: integer, chunk?: integer}
 ---@field act "auto"|"f32"|"bf16"
 ---@field want {context?: integer, concurrency: integer, goal: string}
----@field require table
----@field devices {only?: string[], exclude?: string[]}
+---@field require {link?: string, same_numa?: boolean, same_gpu?: boolean, kv_tokens?: number, itl_ms?: number}
+---@field devices {only?: string[], exclude?: string[], usable?: number}   usable: part of a GPU's memory that may be filled (0.90)
 ---@field replicas? integer
 ---@field serve? table
 ---@field origin {file?: string, dir?: string, where?: string, args: table<string, any>}   where it came from; where: "file:line"
@@ -85,6 +85,22 @@ local serve_rule = schema.fields({
   metrics = schema.type("boolean"), route = schema.text(), policies = schema.map(schema.text()),
 }, { host = "127.0.0.1", port = 8000, limits = {}, queue = 256, drain_s = 25, metrics = true })
 
+local require_fields = { link = schema.text(), same_numa = schema.type("boolean"), same_gpu = schema.type("boolean"),
+  kv_tokens = schema.num(1, 2 ^ 50), itl_ms = schema.num(1e-6, 1e9) }
+
+-- What is not known here is kept: planning refuses it (exit 4), so that no requirement is passed over.
+local function require_rule(v)
+  if type(v) ~= "table" then return nil, "must be a table, such as { link = \"nvlink\" }" end
+  local own, other = {}, {}
+  for key, value in pairs(v) do
+    if require_fields[key] then own[key] = value else other[tostring(key)] = value end
+  end
+  local out, message, field, hint = schema.fields(require_fields)(own)
+  if not out then return nil, message, field, hint end
+  for key, value in pairs(other) do out[key] = value end
+  return out
+end
+
 local deploy_rule = schema.fields({
   model = schema.text(),
   place = schema.any(schema.type("function"), schema.text()),
@@ -99,9 +115,8 @@ local deploy_rule = schema.fields({
   act = schema.oneof("auto", "f32", "bf16"),
   want = schema.fields({ context = count, concurrency = schema.int(1, 1e6), goal = schema.oneof("throughput", "latency") },
     { concurrency = 16, goal = "throughput" }),
-  require = schema.fields { link = schema.text(), same_numa = schema.type("boolean"), kv_tokens = schema.num(1, 2 ^ 50),
-    itl_ms = schema.num(1e-6, 1e9) },
-  devices = schema.fields { only = texts, exclude = texts },
+  require = require_rule,
+  devices = schema.fields { only = texts, exclude = texts, usable = schema.num(0.05, 1) },
   replicas = schema.int(1, 65536),
   serve = serve_rule,
 }, { place = "auto", pp = 1, layout = "megatron", act = "auto" })
@@ -286,6 +301,12 @@ local setters = {
   ["kv.tokens"] = set_in("kv", "tokens"), ["kv.page"] = set_in("kv", "page"), ["kv.dtype"] = set_in("kv", "dtype"),
   ["step.tokens"] = set_in("step", "tokens"), ["step.chunk"] = set_in("step", "chunk"),
   ["want.context"] = set_in("want", "context"), ["want.concurrency"] = set_in("want", "concurrency"),
+  ["want.goal"] = function(given, word)
+    given.want = util.copy(given.want or {})
+    given.want.goal = text(word)
+  end,
+  place = function(given, word) given.place = text(word) end,
+  replicas = function(given, word) given.replicas = number(word) end,
 }
 local settable = util.keys(setters)
 

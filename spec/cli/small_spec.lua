@@ -59,7 +59,7 @@ describe("tpl", function()
 
   it("says which parts come later, and nothing of unknown names", function()
     assert.is_nil(tpl.nothing)
-    for _, name in ipairs { "topo", "router", "yaml", "cost" } do
+    for _, name in ipairs { "router", "op" } do
       local ok, e = pcall(function() return tpl[name] end)
       assert.is_false(ok)
       assert.same({ 2, "not_in_version" }, { e.exit, e.code })
@@ -67,7 +67,8 @@ describe("tpl", function()
   end)
 
   it("loads its parts", function()
-    for _, name in ipairs { "R", "S", "mesh", "gqa", "use", "layout", "model", "partition", "pairs", "args", "deploy", "json", "tokenizer", "template", "npy", "plan" } do
+    for _, name in ipairs { "R", "S", "mesh", "gqa", "use", "layout", "model", "partition", "pairs", "args", "deploy", "json", "tokenizer", "template", "npy", "plan", "topo", "yaml", "cost",
+      "policy" } do
       assert.is_not_nil(tpl[name], name)
     end
   end)

@@ -5,7 +5,8 @@ local err = require "tpl.err"
 
 local function kv(wish, fixed, per_token, available)
   wish.page, wish.context, wish.concurrency = wish.page or 16, wish.context or 100, wish.concurrency or 4
-  return err.try(budget.kv, wish, fixed, per_token, available)
+  local room = available and available * budget.USABLE
+  return err.try(budget.kv, wish, { { name = "memory", fixed = fixed, per_token = per_token, room = room } })
 end
 
 describe("tpl.plan.budget", function()

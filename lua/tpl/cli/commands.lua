@@ -23,7 +23,8 @@ end
 local WORDS = [[
 FILE ends in .lua, anything else is a MODEL: a path, file.gguf, folder, org/name in the Hugging Face cache, or a name in the model
 cache. key=value sets a key of tpl.args in a FILE. On a MODEL the keys are act, mesh, tp, pp, layout, shares, threads, kv.tokens,
-kv.page, kv.dtype, step.tokens, step.chunk, want.context, want.concurrency; on a FILE the same with the prefix `deploy.`.
+kv.page, kv.dtype, step.tokens, step.chunk, want.context, want.concurrency, want.goal, place, replicas; on a FILE the same with the
+prefix `deploy.`.
 ]]
 
 M.list = {
@@ -53,25 +54,34 @@ through the model's chat template.
   {
     name = "plan", module = "tpl.cli.plan", target = true, target_many = true, group = "Look before you load",
     summary = "say what would run where, and what it needs, without loading weights",
-    usage = "tpl plan FILE|MODEL [key=value ...] [--explain] [--text] [--json]",
+    usage = [==[
+tpl plan FILE|MODEL [key=value ...] [--topo FILE]... [--assume gpu=NAME] [--manifest FILE [--accept-drift]] [--explain] [--text]
+         [--svg FILE] [--diff FILE] [--emit vllm|sglang|trtllm|k8s|slurm|env] [--why-not "tp=4"] [--json]]==],
     about = [[
-Prints for each rank and stage the bytes of weights, arena, communication and KV cache, how many tokens fit, and every collective.
-Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it does not fit.
+Prints which devices were chosen and why, the best alternatives and what was left out; for each rank and stage the bytes of weights,
+arena, communication and KV cache, how many tokens fit, every collective, and the predicted times. Nothing is loaded. A folder with
+config.json alone is enough, and so is --topo: an `nvidia-smi topo -m` paste, an NCCL or lstopo XML, a record of `tpl topo --record`
+(several are merged). Exit 4 when it does not fit or `require` is unmet.
+A placement policy (`place` of deploy.lua) is a Lua function(topo, model, want) -> { replicas = {{ stages = {{ devices = {uid, ..},
+layers = {first, last}, mesh =, layout =, shares = }} }}, reasons = {..}, excluded = {{uid =, why =}} }; built in are auto, exclude,
+latency_first, numa_bind, nvlink_pairs, pipeline_balanced, replicas, spare_pairs, throughput_first, uneven_by_memory.
 ]] .. WORDS,
     examples = {
       "tpl plan examples/hello.lua tp=3 --explain", "tpl plan smollm2 tp=2 --text", "tpl plan org/name mesh=tp=4 pp=2 --json",
+      "tpl plan deploy.lua --topo box.yaml --emit vllm > start.sh", 'tpl plan org/name --topo paste.txt --assume gpu=l40s --why-not "tp=4"',
     },
     options = with_engine(JSON,
       { name = "--explain", help = "show the journey of every value: placements, collectives at marks, uneven shares" },
       { name = "--text", help = "print the static program" },
-      { name = "--topo", value = "FILE", later = true, help = "a recorded topology" },
-      { name = "--assume", value = "gpu=NAME", later = true, help = "hardware to assume where the topology does not say" },
-      { name = "--manifest", value = "FILE", later = true, help = "refuse to drift from this placement" },
-      { name = "--accept-drift", later = true, help = "take the new placement" },
-      { name = "--svg", value = "FILE", later = true, help = "draw the placement" },
-      { name = "--diff", value = "FILE", later = true, help = "compare with another plan" },
-      { name = "--emit", value = "TARGET", later = true, help = "write the flags of another engine" },
-      { name = "--why-not", value = "TEXT", later = true, help = "say why another choice was not taken" }),
+      { name = "--topo", value = "FILE", many = true, help = "plan for a recorded machine; may be given several times" },
+      { name = "--assume", value = "gpu=NAME", many = true, help = "what the GPUs are, where the topology does not say: gpu=h100-sxm-80gb" },
+      { name = "--manifest", value = "FILE", help = "place on the devices of this manifest and refuse drift (exit 4); written when it is not there" },
+      { name = "--accept-drift", help = "take what has changed, and write the manifest anew" },
+      { name = "--svg", value = "FILE", help = "draw the machine with the placement on it" },
+      { name = "--diff", value = "FILE", help = "say what going over to the plan of this deploy.lua takes" },
+      { name = "--emit", value = "TARGET", oneof = { "vllm", "sglang", "trtllm", "k8s", "slurm", "env" },
+        help = "print the same placement for another engine or scheduler" },
+      { name = "--why-not", value = "TEXT", help = "say which rule or price another cut lost by" }),
   },
   {
     name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",

@@ -26,11 +26,32 @@ local function no_fuse(pass)
   err.throw { code = "usage", where = "--no-fuse", message = string.format("unknown pass '%s'", pass), hint = suggest.hint(pass, names, "passes") }
 end
 
+--- Give the machine that --topo names, completed by --assume; nil: this one.
+---@return tpl.Topo?
+function M.topo(ctx)
+  local files = ctx.args.opts.topo
+  if not files then
+    if ctx.args.opts.assume then
+      err.throw { code = "usage", where = "--assume", message = "completes a recorded machine", hint = "give --topo FILE too" }
+    end
+    return nil
+  end
+  if ctx.topo then return ctx.topo end
+  local topo, e = require("tpl.topo").read(files)
+  if not topo then err.throw(e) end
+  for _, d in ipairs(topo.doubts) do
+    ctx:warn { code = d.code, message = d.message, where = d.line and ("%s:%d"):format(files[1], d.line) or files[1] }
+  end
+  ctx.topo = require("tpl.plan.machine").complete(topo, ctx.args.opts.assume)
+  return ctx.topo
+end
+
 --- Give the options that commands pass on to the planner.
 function M.plan_options(ctx)
   local opts = ctx.args.opts
   return {
     no_fuse = no_fuse(opts.no_fuse), no_graph = opts.no_graph, tune = opts.tune,
+    topo = M.topo(ctx), outline = ctx.command.name == "plan" or nil,
     deterministic = opts.deterministic or ctx.knobs.TPL_DETERMINISTIC == "1" or nil, knobs = ctx.knobs,
   }
 end

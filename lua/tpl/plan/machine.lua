@@ -7,14 +7,13 @@ local util = require "tpl.util"
 
 local M = {}
 
--- This machine's CPUs; `cpus` and `available_bytes` of the options stand for another one's.
-local function override(topo, options)
-  if not options.cpus and not options.available_bytes then return topo end
+-- One device of all cores: `cpus` and `available_bytes` of the options stand for another machine's; also what is left where probing fails.
+local function plain(options)
   local device = { uid = "cpu0", kind = "cpu", index = 0, host = "host0", numa = 0, usable = true,
     cpus = ("0-%d"):format((options.cpus or require("tpl.core").sys.cpus()) - 1),
     free_bytes = options.available_bytes or require("tpl.core").sys.mem_available() }
   device.mem_bytes = device.free_bytes
-  return topos.from_record { source = { kind = "probe", files = {} }, hosts = { { id = "host0" } }, devices = { device }, links = {} }
+  return assert(topos.from_record { source = { kind = "probe", files = {} }, hosts = { { id = "host0" } }, devices = { device }, links = {} })
 end
 
 local live
@@ -24,8 +23,8 @@ local live
 ---@return tpl.Topo
 function M.of(options)
   if options.topo then return options.topo end
-  if options.cpus or options.available_bytes then return override(nil, options) end
-  live = live or topos.probe()
+  if options.cpus or options.available_bytes then return plain(options) end
+  live = live or topos.probe() or plain(options)
   return live
 end
 
@@ -51,7 +50,7 @@ function M.complete(topo, assume)
   if name and not assumed then
     err.throw { code = "usage", where = "--assume", message = ("no GPU is called '%s'"):format(name), hint = "known: " .. table.concat(cost.gpu_names(), ", ") }
   end
-  local record = util.copy(topos.record(topo))
+  local record = util.copy(topo)
   record.devices = util.map(topo.devices, function(d)
     if not is_gpu(d) then return d end
     local known = assumed and not (d.name and cost.gpu(d.name)) and assumed or d.name and cost.gpu(d.name)

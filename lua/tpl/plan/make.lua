@@ -121,6 +121,7 @@ local function plan_hash(self)
 end
 
 local function place_on(self, given)
+  if self.options.topo then machine.check(self.machine, self.machine:ids { kind = "gpu", usable = true }) end
   self.placed = self.options.placed or place.resolve { topo = self.machine, deploy = self.deploy, shape = self.shape, stages = given,
     mesh_n = stages.mesh_n(self.deploy), has_gpu_backend = self.options.topo ~= nil }
   self.topo = self.placed.topo

@@ -66,7 +66,7 @@ function M.cpus(topo, n)
       devices[#devices + 1] = d
     end
   end
-  local record = util.copy(topos.record(topo))
+  local record = util.copy(topo)
   record.devices, record.links = devices, relink(topo.links, made)
   return topos.new(record)
 end
