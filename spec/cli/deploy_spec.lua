@@ -86,7 +86,7 @@ describe("tpl.deploy", function()
   it("refuses unknown fields inside tables too", function()
     for field, text in pairs {
       page_size = "kv = { page_size = 1 }", token = "step = { token = 1 }", ctx = "want = { ctx = 1 }", only_ = "devices = { only_ = {} }",
-      kv_token = "require = { kv_token = 1 }", prot = "serve = { prot = 1 }", layer = "stages = { { layer = {0, 1} } }",
+      prot = "serve = { prot = 1 }", layer = "stages = { { layer = {0, 1} } }",
     } do
       local e = fails("return tpl.deploy { model = 'm', " .. text .. " }")
       assert.equal(3, e.exit)

@@ -1,2 +1,0 @@
--- stub
-return { of = function() return {} end }
