@@ -47,6 +47,23 @@ function Low:each_rank(f)
   return out
 end
 
+-- What a placement says of each axis, as a key: layers of a model are placed alike.
+function Low:key(pl, dims)
+  local words = {}
+  for i, a in ipairs(self.mesh.axes) do
+    local p = pl[a]
+    words[i] = p and p.k .. (p.dim or "") or "-"
+  end
+  return table.concat(dims, ".") .. "|" .. table.concat(words, ",")
+end
+
+-- Gives f(rank) of all ranks; lists made for the same key are one table, which nobody changes.
+function Low:once(what, pl, dims, f)
+  local key = what .. self:key(pl, dims)
+  self.known[key] = self.known[key] or self:each_rank(f)
+  return self.known[key]
+end
+
 -- Product of the local sizes of some dims.
 function Low:count(pl, dims, rank)
   local n = 1
@@ -63,7 +80,7 @@ end
 function Low:value(v, name)
   local axes = marks.axes_of(self.mesh, v.pl, v.dims[1])
   local low = { name = name, act = "f32", sym = v.dims[1], div = self.mesh:pieces(axes), dims = v.dims, pl = v.pl,
-    cols = self:each_rank(function(r) return self:count(v.pl, tail(v.dims, 2), r) end) }
+    cols = self:once("cols", v.pl, v.dims, function(r) return self:count(v.pl, tail(v.dims, 2), r) end) }
   self.values[v.id] = low
   return low
 end
@@ -103,8 +120,8 @@ function Low:weight(w)
   local low = { name = w.name, kind = is_vector and "vector" or "matrix", tensor = self.tensor(w.name),
     dtype = w.dtype, layer = w.layer,
     rows = product(self.graph.sizes, rows), cols = product(self.graph.sizes, cols),
-    row_index = self:each_rank(function(r) return self:flat(w.pl, rows, r) end),
-    col_index = self:each_rank(function(r) return self:flat(w.pl, cols, r) end) }
+    row_index = self:once("flat", w.pl, rows, function(r) return self:flat(w.pl, rows, r) end),
+    col_index = self:once("flat", w.pl, cols, function(r) return self:flat(w.pl, cols, r) end) }
   self.weights[w.name] = low
   self.weight_list[#self.weight_list + 1] = low
   return low
@@ -318,7 +335,7 @@ end
 ---@return tpl.Lowered
 function M.graph(graph, config, tensor, is_exact)
   local self = setmetatable({ graph = graph, mesh = graph.mesh, config = config, tensor = tensor, is_exact = is_exact, ops = {},
-    values = {}, weights = {}, weight_list = {} }, Low)
+    values = {}, weights = {}, weight_list = {}, known = {} }, Low)
   for _, op in ipairs(graph.ops) do
     if not lower[op.kind] then self:refuse(op, "'" .. op.kind .. "'") end
     lower[op.kind](self, op)

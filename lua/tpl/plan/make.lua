@@ -19,6 +19,7 @@ local price = require "tpl.plan.price"
 local programs = require "tpl.plan.program"
 local ranks = require "tpl.plan.ranks"
 local report = require "tpl.plan.report"
+local stage_context = require "tpl.plan.stage_context"
 local stages = require "tpl.plan.stages"
 local typing = require "tpl.plan.typing"
 
@@ -130,8 +131,8 @@ end
 -- Decide the devices and give the stages of the first replica: all replicas are cut alike.
 local function plan_placement(self, cost, head)
   local deploy = self.deploy
-  local context = { n_layer = self.config.n_layer, cost = cost, head_cost = head, topo = self.machine, model = self.config,
-    shape = self.shape, want = deploy.want }
+  local context = { n_layer = self.config.n_layer, cost = cost, head_cost = head, script = stage_context.new { topo = self.machine,
+    model = self.config, shape = self.shape, want = deploy.want, costs = cost, head_cost = head } }
   local given = stages.given(deploy, context)
   place_on(self, given)
   return given or stages.placed(self.placed.replicas[1].stages, deploy, context)

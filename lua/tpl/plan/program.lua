@@ -42,12 +42,14 @@ local function range_text(ranges)
 end
 
 function Writer:index(per_rank)
+  if self.indexed[per_rank] then return self.indexed[per_rank] end -- layers share their lists
   local ids = {}
   for r = 1, self.n do
     local text = range_text(per_rank[r])
     ids[r] = intern(self, "indices", text, function(id) return ("index %d %s"):format(id, text) end)
   end
-  return self:number(ids)
+  self.indexed[per_rank] = self:number(ids)
+  return self.indexed[per_rank]
 end
 
 local function float(x)
@@ -155,7 +157,7 @@ end
 function M.text(lowered, spec)
   local self = setmetatable({ mesh = lowered.mesh, n = lowered.mesh.n, config = lowered.config,
     memory = spec.memory, first_rank = spec.first_rank,
-    consts = set(), indices = set(), tables = set(), groups = set(), values = set(), weights = set(),
+    indexed = {}, consts = set(), indices = set(), tables = set(), groups = set(), values = set(), weights = set(),
       states = set(), cseq = {} }, Writer)
   local ops, out = {}, {}
   for i, op in ipairs(lowered.ops) do ops[i] = self:op(op) end

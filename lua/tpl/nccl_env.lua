@@ -1,0 +1,2 @@
+-- stub
+return { of = function() return {} end }
