@@ -15,11 +15,11 @@ local parts = {
   pairs = member("tpl.util", "pairs"), pack = module("tpl.pack"),
   plan = module("tpl.plan.make"), open = member("tpl.engine", "open"),
   args = member("tpl.deploy", "args"), deploy = module("tpl.deploy"),
-  json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
+  cost = module("tpl.cost"), json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
   comm = member("tpl.core", "comm"), core = module("tpl.core"), err = module("tpl.err"),
 }
 
-local later = { "yaml", "topo", "router", "cost", "policy", "op" }
+local later = { "yaml", "topo", "router", "policy", "op" }
 
 for _, name in ipairs(later) do
   parts[name] = function()
