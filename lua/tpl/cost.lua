@@ -1,2 +1,40 @@
--- stub
-return { estimate=function() return {fits=true, kv_tokens=1e9, ranks={}} end, group=function() return {} end, collective=function() return 1 end, gpu=function() return nil end, other_bytes=function() return 0 end, cut=function() end }
+-- SPDX-License-Identifier: Apache-2.0
+--- Estimate, before anything is loaded, what a placement of a model on a machine holds and how fast it is. This is
+--- tpl.cost: what policies decide by and what `tpl plan` prints. The parts are in cost/; all of it is pure.
+local M = {}
+
+--- Give what a device can do: peaks, bandwidth, memory, overheads.
+---@param dev table             a device of a topology
+---@param opts? {probe: table?} what was measured on this machine, for CPU devices
+---@return tpl.cost.Device?
+---@return tpl.Err?             names --assume when the GPU is not known
+function M.device(dev, opts) return require("tpl.cost.device").of(dev, opts) end
+
+--- Price the path between two devices of a topology; a measured figure wins.
+---@return tpl.cost.Link
+function M.link(t, a, b) return require("tpl.cost.link").of(t, a, b) end
+
+--- Give the time of one collective in us.
+---@param kind string       "all_reduce", "all_gather", "reduce_scatter", "gather", "broadcast", "reduce", "all_to_all"
+---@param group tpl.cost.Group
+---@param bytes number
+---@param only? {algo: string?, proto: string?}
+---@return number us
+function M.collective(kind, group, bytes, only) return require("tpl.cost.collective").time(kind, group, bytes, only) end
+
+--- Give the facts of a group of devices that `collective` takes, from its weakest pair.
+---@return tpl.cost.Group
+function M.group(t, uids) return require("tpl.cost.group").of(t, uids) end
+
+--- Give the time of a list of ops on a device in us.
+---@param list {kind: string?, bytes: number, flops: number?, dtype: string?}[]
+---@param device tpl.cost.Device
+---@return number us
+function M.ops(list, device) return require("tpl.cost.ops").list(list, device) end
+
+--- Price one replica on a machine: memory, KV tokens, time, what limits it.
+---@return tpl.cost.Estimate?
+---@return tpl.Err?
+function M.estimate(t, shape, replica, want) return require("tpl.cost.estimate").of(t, shape, replica, want) end
+
+return M

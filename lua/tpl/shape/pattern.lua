@@ -33,15 +33,14 @@ local function expand(re, out)
   local list = branches(re)
   if not list or #out + #list > MOST then return nil end
   for _, one in ipairs(list) do
-    local from, to = nil, nil
-    local i = 1
+    local from, i = nil, 1
     while i <= #one and not from do
       local c = one:sub(i, i)
       if c == "\\" then i = i + 1 elseif c == "(" then from = i end
       i = i + 1
     end
     if from then
-      to = one:match("^%b()()", from)
+      local to = one:match("^%b()()", from)
       if not to or one:sub(to, to):find("[%*%+%?{]") then return nil end
       for _, inner in ipairs(branches(one:sub(from + 1, to - 2):gsub("^%?:", "")) or {}) do
         if not expand(one:sub(1, from - 1) .. inner .. one:sub(to), out) then return nil end

@@ -1,0 +1,49 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Gather what the collective model needs to know of a group of devices: the weakest pair, hosts, switches, the lowest
+--- compute capability. Pure.
+local device = require "tpl.cost.device"
+local link = require "tpl.cost.link"
+
+local M = {}
+
+local function is_weaker(l, than)
+  local a, b = link.order[l.class] or 9, link.order[than.class] or 9
+  if a ~= b then return a > b end
+  return l.gb_s < than.gb_s
+end
+
+--- Give the facts of a group.
+---@param t table        topology
+---@param uids string[]
+---@return tpl.cost.Group
+function M.of(t, uids)
+  local g = { n = #uids, class = "nvlink", gb_s = math.huge, hosts = 1, nvswitch = true, mesh = true, cpu = true }
+  local weakest, inner, hosts = nil, nil, {}
+  for i, uid in ipairs(uids) do
+    local dev = t:dev(uid) or {}
+    if dev.host and not hosts[dev.host] then
+      hosts[dev.host], hosts.n = true, (hosts.n or 0) + 1
+    end
+    local d = device.of(dev)
+    local sm = dev.sm or d and d.sm
+    if sm and (not g.sm or tonumber(sm) < tonumber(g.sm)) then g.sm = sm end
+    g.cpu = g.cpu and dev.kind == "cpu"
+    for j = i + 1, #uids do
+      local l = link.of(t, uid, uids[j])
+      local raw = t:link(uid, uids[j])
+      if l.class ~= "nvlink" or not (raw and raw.via_switch) then g.nvswitch = false end
+      if l.class ~= "nvlink" or raw and raw.via_switch then g.mesh = false end
+      if not weakest or is_weaker(l, weakest) then weakest = l end
+      if l.class ~= "net" and (not inner or is_weaker(l, inner)) then inner = l end
+    end
+  end
+  g.hosts = math.max(hosts.n or 1, 1)
+  if weakest then g.class, g.gb_s, g.us, g.measured, g.source = weakest.class, weakest.gb_s, weakest.us, weakest.source == "measured", weakest.source end
+  if g.hosts > 1 and inner then
+    g.inter_gb_s, g.gb_s, g.inner_class, g.us = g.gb_s, inner.gb_s, inner.class, nil
+  end
+  if g.n < 2 then g.nvswitch, g.mesh = false, false end
+  return g
+end
+
+return M

@@ -1,0 +1,108 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Price the path between two devices: its class, bandwidth one way and latency. A measured figure wins; a stated one is
+--- held against what NCCL plans with, since rates on paper are not reached; what is unknown is assumed to be slow.
+-- Constants: NCCL 2.30.7 topo.h, facts/topology.md section 4 "Link bandwidth constants".
+local device = require "tpl.cost.device"
+
+local M = {}
+
+-- Better classes first; policies compare by this order.
+M.order = { nvlink = 1, c2c = 2, pix = 3, pxb = 4, phb = 5, node = 6, sys = 7, shm = 8, net = 9 }
+
+local STATED = 0.8     -- of a stated rate, where NCCL has no figure: copies reach 80 to 88 % (facts/topology.md section 9)
+local SHM = 0.5        -- through a buffer in host memory every byte crosses two PCIe links and the memory
+local NET_GB_S = 12    -- NCCL's default for a network
+local C2C_GB_S = 450 * STATED
+
+-- us of one message besides its bytes: NCCL's LL base and hop (section 5).
+local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node = 7.6, sys = 7.6, shm = 7.6, net = 9.3, cpu = 1 }
+
+-- GB/s of one NVLink, by compute capability.
+local function per_nvlink(sm)
+  local v = sm and tonumber(sm) or 0
+  if v >= 10 then return 40.1 elseif v >= 9 then return 20.6 elseif v == 8.6 then return 12 elseif v >= 7 then return 20 elseif v >= 6 then return 18 end
+  return 20
+end
+
+local function sm_of(dev, spec) return dev and dev.sm or spec and spec.sm end
+
+local function pcie_gb_s(dev, spec)
+  local known, table_ = dev and dev.pcie or {}, spec and spec.pcie or {}
+  local gen, width = known.gen or table_.gen or 3, known.width or table_.width or 16
+  return 12 * 2 ^ (math.min(gen, 6) - 3) * width / 16
+end
+
+-- GB/s between two sockets; the model of the CPU is only known by name, so by the PCIe generation it comes with.
+local function sys_gb_s(cpu, pcie_gen)
+  local vendor = cpu and cpu.vendor or ""
+  if vendor:find("AMD") then return 16 elseif vendor:find("IBM") then return 32 elseif vendor:find("ARM") then return 6 end
+  return pcie_gen >= 5 and 22 or 10
+end
+
+local function host_cpu(t, dev)
+  for _, h in ipairs(t.hosts or {}) do
+    if dev and h.id == dev.host then return h.cpu end
+  end
+end
+
+-- What the class would give; each worse class gives no more.
+local function assumed_gb_s(t, class, l, a, b)
+  local sa, sb = device.of(a) or nil, device.of(b) or nil
+  local pcie = math.min(pcie_gb_s(a, sa), pcie_gb_s(b, sb))
+  if class == "nvlink" then return (l.nvlinks or 1) * math.min(per_nvlink(sm_of(a, sa)), per_nvlink(sm_of(b, sb))) end
+  if class == "c2c" then return C2C_GB_S end
+  if class == "net" then return NET_GB_S end
+  local cpu = host_cpu(t, a)
+  local is_intel = not (cpu and cpu.vendor and cpu.vendor:find("AMD"))
+  local function of(word)
+    if word == "pix" or word == "pxb" then return pcie end
+    local through = is_intel and pcie * 5 / 6 or pcie
+    if word == "phb" or word == "node" then return through end
+    return math.min(through, sys_gb_s(cpu, a.pcie and a.pcie.gen or sa and sa.pcie and sa.pcie.gen or 3))
+  end
+  if class == "shm" then return of(l.pcie or "sys") * SHM end
+  return of(class)
+end
+
+local function is_refused(p2p)
+  if type(p2p) ~= "table" then return false end
+  return p2p.read ~= nil and p2p.read ~= "ok" and p2p.read ~= "u" or p2p.write ~= nil and p2p.write ~= "ok" and p2p.write ~= "u"
+end
+
+---@class tpl.cost.Link
+---@field class "nvlink"|"c2c"|"pix"|"pxb"|"phb"|"node"|"sys"|"net"|"shm"
+---@field gb_s number     one way
+---@field us number       of a small message
+---@field source "measured"|"stated"|"assumed"
+
+--- Price the path from a to b.
+---@param t table     topology
+---@param a string
+---@param b string
+---@return tpl.cost.Link
+function M.of(t, a, b)
+  local da, db = t:dev(a), t:dev(b)
+  if da and db and da.kind == "cpu" and db.kind == "cpu" and da.host == db.host then
+    local l = t:link(a, b)
+    local is_measured = l and l.source == "measured" and l.gb_s
+    return { class = "shm", cpu = true, gb_s = is_measured and l.gb_s or 6, us = is_measured and l.us or latency.cpu,
+      source = is_measured and "measured" or "assumed" }
+  end
+  local l = t:link(a, b)
+  if not l then
+    l = { kind = da and db and da.host ~= db.host and "net" or "sys" }
+  end
+  local class = l.kind
+  if class ~= "net" and is_refused(l.p2p) then class = "shm" end
+  if l.source == "measured" and l.gb_s then
+    return { class = class, gb_s = l.gb_s, us = l.us or latency[class], source = "measured" }
+  end
+  local plan, source = assumed_gb_s(t, class, l, da or {}, db or {}), "assumed"
+  if l.gb_s and class == l.kind then
+    source = "stated"
+    plan = class == "net" and l.gb_s * STATED or math.min(plan, l.gb_s)
+  end
+  return { class = class, gb_s = plan, us = class == "net" and l.us and l.us + latency.net or latency[class], source = source }
+end
+
+return M
