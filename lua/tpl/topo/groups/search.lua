@@ -36,11 +36,8 @@ end
 local function best_exact(v, pool, k)
   local best, b1, b2, b3
   combinations(pool, k, function(ids)
-    local f = score.facts(v, ids)
-    local k1 = score.first(f)
-    if best and k1 > b1 then return end
-    local k2 = score.second(f)
-    if best and k1 == b1 and k2 > b2 then return end
+    local k1, k2 = score.first(v, ids)
+    if best and (k1 > b1 or (k1 == b1 and k2 > b2)) then return end
     local k3 = score.third(v, ids)
     if best and k1 == b1 and k2 == b2 and k3 >= b3 then return end
     best, b1, b2, b3 = copy(ids), k1, k2, k3
@@ -116,55 +113,68 @@ end
 
 -- -- Partition -------------------------------------------------------------------------------------------------------
 
-local function partition_exact(v, pool, k)
-  local n, bit_of = #pool, {}
-  for i = 1, n do bit_of[pool[i]] = 2 ^ (i - 1) end
-  local share_of, memo = {}, {}
-  local function share(ids, mask)
-    local s = share_of[mask]
-    if not s then
-      s = score.share(score.facts(v, ids))
-      share_of[mask] = s
-    end
-    return s
-  end
-  -- Cost and first group of the best partition of the devices in `left`; `spare` of them may stay alone.
-  local function solve(left, mask, spare)
-    if #left < k then return 0 end
-    local known = memo[mask]
-    if known then return known.cost end
-    local first, rest, best, group = left[1], {}, nil, nil
-    for i = 2, #left do rest[i - 1] = left[i] end
-    combinations(rest, k - 1, function(others)
-      local ids, taken = { first }, bit_of[first]
-      for _, i in ipairs(others) do
-        ids[#ids + 1] = i
-        taken = taken + bit_of[i]
-      end
-      local cost = share(ids, taken)
-      if best and cost >= best then return end -- costs are never negative
-      local inside, after = {}, {}
-      for _, i in ipairs(ids) do inside[i] = true end
-      for _, i in ipairs(rest) do
-        if not inside[i] then after[#after + 1] = i end
-      end
-      cost = cost + solve(after, mask - taken, spare)
-      if not best or cost < best then best, group = cost, { ids = ids, mask = mask - taken } end
+--- List all groups of k by their first device, cheapest first. Masks have one bit for each position in the pool.
+local function groups_by_first(v, pool, k)
+  local lists, bit_of, cheapest = {}, {}, nil
+  for i, x in ipairs(pool) do bit_of[x], lists[i] = bit.lshift(1, i - 1), {} end
+  local first_of = {}
+  for i, x in ipairs(pool) do first_of[x] = i end
+  combinations(pool, k, function(ids)
+    local mask = 0
+    for a = 1, k do mask = mask + bit_of[ids[a]] end
+    local cost, list = score.share(v, ids), lists[first_of[ids[1]]]
+    list[#list + 1] = { mask = mask, cost = cost, i = #list }
+    if not cheapest or cost < cheapest then cheapest = cost end
+  end)
+  for _, list in ipairs(lists) do
+    table.sort(list, function(a, b)
+      if a.cost ~= b.cost then return a.cost < b.cost end
+      return a.i < b.i
     end)
-    if spare > 0 then
-      local cost = solve(rest, mask - bit_of[first], spare - 1)
-      if not best or cost < best then best, group = cost, { mask = mask - bit_of[first], alone = true } end
-    end
-    memo[mask] = { cost = best or 0, group = group }
-    return best or 0
   end
-  local mask = 2 ^ n - 1
-  solve(pool, mask, n % k)
-  local out = {}
-  while memo[mask] and memo[mask].group do
-    local group = memo[mask].group
-    if group.ids then out[#out + 1] = group.ids end
-    mask = group.mask
+  return lists, cheapest
+end
+
+--- Find the partition of least cost: the first device left joins each group that is still whole, or stays alone if there are more devices than
+--- groups need. A branch ends where even the cheapest groups for the rest could not win.
+local function partition_exact(v, pool, k)
+  local n = #pool
+  local lists, cheapest = groups_by_first(v, pool, k)
+  local cost_of, choice_of = { [0] = 0 }, {}
+  local function solve(mask, count)
+    if count < k then return 0 end
+    if cost_of[mask] then return cost_of[mask] end
+    local first, best, choice = 1, nil, nil
+    while bit.band(mask, bit.lshift(1, first - 1)) == 0 do first = first + 1 end
+    local list, rest = lists[first], cheapest * (math.floor(count / k) - 1)
+    for a = 1, #list do
+      local group = list[a]
+      if best and group.cost + rest >= best then break end
+      if bit.band(mask, group.mask) == group.mask then
+        local cost = group.cost + solve(mask - group.mask, count - k)
+        if not best or cost < best then best, choice = cost, group.mask end
+      end
+    end
+    if count % k > 0 then
+      local alone = bit.lshift(1, first - 1)
+      local cost = solve(mask - alone, count - 1)
+      if not best or cost < best then best, choice = cost, -alone end
+    end
+    cost_of[mask], choice_of[mask] = best, choice
+    return best
+  end
+  local mask, out = bit.lshift(1, n) - 1, {}
+  solve(mask, n)
+  while choice_of[mask] do
+    local choice = choice_of[mask]
+    if choice > 0 then
+      local ids = {}
+      for i, x in ipairs(pool) do
+        if bit.band(choice, bit.lshift(1, i - 1)) ~= 0 then ids[#ids + 1] = x end
+      end
+      out[#out + 1] = ids
+    end
+    mask = mask - math.abs(choice)
   end
   return out
 end
@@ -184,10 +194,10 @@ local function partition_greedy(v, pool, k)
   return out
 end
 
---- Tell whether all partitions can be looked at: 16 devices where none is left over, 10 with.
+--- Tell whether all partitions can be looked at: of 16 devices where none is left over, of 12 with.
 local function can_be_exact(n, k)
   if n > M.MOST_EXACT then return false end
-  return n % k == 0 or n <= 10 or k == 2
+  return n % k == 0 or n <= 12 or k == 2
 end
 
 --- Cut positions into groups of k; what is left over stays out. One group only is the best one.
