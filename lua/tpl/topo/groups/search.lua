@@ -7,6 +7,7 @@ local M = {}
 
 M.MOST_TRIED = 13000   -- C(16, 8) = 12870 groups are tried one by one
 M.MOST_EXACT = 16      -- devices in an exact partition
+M.MOST_WEIGHED = 2000  -- groups whose ties are weighed by points 6 and 7 when partitions are built
 
 local function choose(n, k)
   local c = 1
@@ -113,68 +114,88 @@ end
 
 -- -- Partition -------------------------------------------------------------------------------------------------------
 
---- List all groups of k by their first device, cheapest first. Masks have one bit for each position in the pool.
-local function groups_by_first(v, pool, k)
-  local lists, bit_of, cheapest = {}, {}, nil
-  for i, x in ipairs(pool) do bit_of[x], lists[i] = bit.lshift(1, i - 1), {} end
-  local first_of = {}
-  for i, x in ipairs(pool) do first_of[x] = i end
+--- List all groups of k, cheapest first; of equal ones the better by points 6 and 7. Masks have one bit for each position in the pool.
+local function all_groups(v, pool, k)
+  local list, bit_of = {}, {}
+  for i, x in ipairs(pool) do bit_of[x] = bit.lshift(1, i - 1) end
+  local weigh_ties = choose(#pool, k) <= M.MOST_WEIGHED
   combinations(pool, k, function(ids)
     local mask = 0
     for a = 1, k do mask = mask + bit_of[ids[a]] end
-    local cost, list = score.share(v, ids), lists[first_of[ids[1]]]
-    list[#list + 1] = { mask = mask, cost = cost, i = #list }
-    if not cheapest or cost < cheapest then cheapest = cost end
+    local near, rest = 0, 0
+    if weigh_ties then
+      local _, second = score.first(v, ids)
+      near, rest = second, score.third(v, ids)
+    end
+    list[#list + 1] = { mask = mask, cost = score.share(v, ids), near = near, rest = rest, i = #list }
   end)
-  for _, list in ipairs(lists) do
-    table.sort(list, function(a, b)
-      if a.cost ~= b.cost then return a.cost < b.cost end
-      return a.i < b.i
-    end)
-  end
-  return lists, cheapest
+  table.sort(list, function(a, b)
+    if a.cost ~= b.cost then return a.cost < b.cost end
+    if a.near ~= b.near then return a.near < b.near end
+    if a.rest ~= b.rest then return a.rest < b.rest end
+    return a.i < b.i
+  end)
+  return list
 end
 
---- Find the partition of least cost: the first device left joins each group that is still whole, or stays alone if there are more devices than
---- groups need. A branch ends where even the cheapest groups for the rest could not win.
-local function partition_exact(v, pool, k)
-  local n = #pool
-  local lists, cheapest = groups_by_first(v, pool, k)
-  local cost_of, choice_of = { [0] = 0 }, {}
+local function by_first_bit(list, n)
+  local lists = {}
+  for i = 1, n do lists[i] = {} end
+  for _, group in ipairs(list) do
+    local first = 1
+    while bit.band(group.mask, bit.lshift(1, first - 1)) == 0 do first = first + 1 end
+    table.insert(lists[first], group)
+  end
+  return lists
+end
+
+--- Make the function that gives the least cost of cutting the devices of a mask. The first device joins each group that is still whole, or stays
+--- alone if there are more devices than groups need. A branch ends where even the cheapest groups for the rest could not win.
+local function solver(list, n, k)
+  local lists, cheapest, cost_of = by_first_bit(list, n), list[1].cost, {}
   local function solve(mask, count)
     if count < k then return 0 end
     if cost_of[mask] then return cost_of[mask] end
-    local first, best, choice = 1, nil, nil
+    local first, best = 1, nil
     while bit.band(mask, bit.lshift(1, first - 1)) == 0 do first = first + 1 end
-    local list, rest = lists[first], cheapest * (math.floor(count / k) - 1)
-    for a = 1, #list do
-      local group = list[a]
+    local mine, rest = lists[first], cheapest * (math.floor(count / k) - 1)
+    for a = 1, #mine do
+      local group = mine[a]
       if best and group.cost + rest >= best then break end
       if bit.band(mask, group.mask) == group.mask then
         local cost = group.cost + solve(mask - group.mask, count - k)
-        if not best or cost < best then best, choice = cost, group.mask end
+        if not best or cost < best then best = cost end
       end
     end
     if count % k > 0 then
-      local alone = bit.lshift(1, first - 1)
-      local cost = solve(mask - alone, count - 1)
-      if not best or cost < best then best, choice = cost, -alone end
+      local cost = solve(mask - bit.lshift(1, first - 1), count - 1)
+      if not best or cost < best then best = cost end
     end
-    cost_of[mask], choice_of[mask] = best, choice
+    cost_of[mask] = best
     return best
   end
-  local mask, out = bit.lshift(1, n) - 1, {}
-  solve(mask, n)
-  while choice_of[mask] do
-    local choice = choice_of[mask]
-    if choice > 0 then
-      local ids = {}
-      for i, x in ipairs(pool) do
-        if bit.band(choice, bit.lshift(1, i - 1)) ~= 0 then ids[#ids + 1] = x end
-      end
-      out[#out + 1] = ids
+  return solve
+end
+
+local function positions(pool, mask)
+  local ids = {}
+  for i, x in ipairs(pool) do
+    if bit.band(mask, bit.lshift(1, i - 1)) ~= 0 then ids[#ids + 1] = x end
+  end
+  return ids
+end
+
+--- Find a partition of least cost; of equal ones the one whose groups are best in turn.
+local function partition_exact(v, pool, k)
+  local list, n = all_groups(v, pool, k), #pool
+  local solve, mask, out, at = solver(list, n, k), bit.lshift(1, n) - 1, {}, 1
+  while n >= k do
+    local group, cost = list[at], solve(mask, n)
+    if bit.band(mask, group.mask) == group.mask and group.cost + solve(mask - group.mask, n - k) == cost then
+      out[#out + 1] = positions(pool, group.mask)
+      mask, n = mask - group.mask, n - k
     end
-    mask = mask - math.abs(choice)
+    at = at + 1
   end
   return out
 end
