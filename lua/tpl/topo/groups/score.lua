@@ -128,27 +128,4 @@ function M.compare(a, b)
   return 0
 end
 
--- Pairs count by the steps of ten of their rank: more of the nearest kind first, so that one pair that is not known does not break up the others.
-local function pair_share(v, ids)
-  local links, rank = v.links[ids[1]][ids[2]], v.rank[ids[1]][ids[2]]
-  local key = (v.model[ids[1]] ~= v.model[ids[2]] and 1 or 0) * 16 + (links > 0 and 0 or 1)
-  key = key * 1024 + (WEAKEST - 1 - most(links, WEAKEST))
-  key = key * 2 ^ 28 + (2 ^ 24 - 16 ^ math.max(0, 6 - math.floor(rank / 10)))
-  key = key * 16 + (v.socket[ids[1]] ~= v.socket[ids[2]] and 1 or 0)
-  return key * 16 + (v.node[ids[1]] ~= v.node[ids[2]] and 1 or 0)
-end
-
---- Give what a group adds to the cost of a partition, one number: sums over up to 16 groups stay exact. Points 2 to 5 in that order.
-function M.share(v, ids)
-  if #ids == 2 then return pair_share(v, ids) end
-  local weakest, total, worst = pairs_of(v, ids)
-  local key = most(count(v.model, ids) - 1, 16)
-  key = key * 16 + (is_joined(v, ids, weakest, total) and 0 or 1)
-  key = key * 1024 + (WEAKEST - 1 - most(weakest, WEAKEST))
-  key = key * 2 ^ 15 + (2047 - most(total, 2048))
-  key = key * 1024 + worst
-  key = key * 16 + most(count(v.socket, ids) - 1, 16)
-  return key * 16 + most(count(v.node, ids) - 1, 16)
-end
-
 return M

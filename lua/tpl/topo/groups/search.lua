@@ -7,7 +7,7 @@ local M = {}
 
 M.MOST_TRIED = 13000   -- C(16, 8) = 12870 groups are tried one by one
 M.MOST_EXACT = 16      -- devices in an exact partition
-M.MOST_WEIGHED = 2000  -- groups whose ties are weighed by points 6 and 7 when partitions are built
+M.MOST_WEIGHED = 2000  -- groups whose ties are weighed by point 7 when partitions are built
 
 local function choose(n, k)
   local c = 1
@@ -114,7 +114,23 @@ end
 
 -- -- Partition -------------------------------------------------------------------------------------------------------
 
---- List all groups of k, cheapest first; of equal ones the better by points 6 and 7. Masks have one bit for each position in the pool.
+--- Turn ranks into costs whose sum compares partitions by their best groups, then by the next best: one more group of a better rank outweighs
+-- whatever the others are. Doubles hold so many ranks exactly; beyond, the worst ones count as equal.
+local function set_costs(list, n_groups)
+  local base = n_groups + 1
+  local most_ranks, ranks = math.floor(52 / (math.log(base) / math.log(2))) - 1, 0
+  for i = 2, #list do
+    if list[i].key ~= list[i - 1].key then ranks = ranks + 1 end
+  end
+  ranks = math.min(ranks, most_ranks)
+  local top, rank = base ^ ranks, 0
+  for i, group in ipairs(list) do
+    if i > 1 and group.key ~= list[i - 1].key then rank = rank + 1 end
+    group.cost = top - base ^ (ranks - math.min(rank, ranks))
+  end
+end
+
+--- List all groups of k, best first by all points. Masks have one bit for each position in the pool.
 local function all_groups(v, pool, k)
   local list, bit_of = {}, {}
   for i, x in ipairs(pool) do bit_of[x] = bit.lshift(1, i - 1) end
@@ -122,19 +138,16 @@ local function all_groups(v, pool, k)
   combinations(pool, k, function(ids)
     local mask = 0
     for a = 1, k do mask = mask + bit_of[ids[a]] end
-    local near, rest = 0, 0
-    if weigh_ties then
-      local _, second = score.first(v, ids)
-      near, rest = second, score.third(v, ids)
-    end
-    list[#list + 1] = { mask = mask, cost = score.share(v, ids), near = near, rest = rest, i = #list }
+    local key, near = score.first(v, ids)
+    list[#list + 1] = { mask = mask, key = key, near = near, rest = weigh_ties and score.third(v, ids) or 0, i = #list }
   end)
   table.sort(list, function(a, b)
-    if a.cost ~= b.cost then return a.cost < b.cost end
+    if a.key ~= b.key then return a.key < b.key end
     if a.near ~= b.near then return a.near < b.near end
     if a.rest ~= b.rest then return a.rest < b.rest end
     return a.i < b.i
   end)
+  set_costs(list, math.floor(#pool / k))
   return list
 end
 
@@ -185,7 +198,7 @@ local function positions(pool, mask)
   return ids
 end
 
---- Find a partition of least cost; of equal ones the one whose groups are best in turn.
+--- Find the partition whose best group is best, then whose next is, and so on; of equal ones the one whose groups win by points 6 to 8 in turn.
 local function partition_exact(v, pool, k)
   local list, n = all_groups(v, pool, k), #pool
   local solve, mask, out, at = solver(list, n, k), bit.lshift(1, n) - 1, {}, 1
