@@ -16,6 +16,13 @@ local function adder(t)
   end
 end
 
+local function has(t, code)
+  for _, doubt in ipairs(t.doubts) do
+    if doubt.code == code then return true end
+  end
+  return false
+end
+
 local MOST_NAMED = 6
 
 local function named(list)
@@ -53,7 +60,7 @@ local function refused_nvlink(t, add)
   for _, link in ipairs(t.links) do
     if pair.is_nvlink(link) and pair.refused(link) then list[#list + 1] = link.a .. "-" .. link.b end
   end
-  if list[1] then
+  if list[1] and not has(t, "nvlink_p2p_refused") then
     add("nvlink_p2p_refused", ("NVLink is reported but peer access is refused: %s; not counted as NVLink until a probe says otherwise"):format(named(list)))
   end
 end

@@ -196,7 +196,7 @@ function M.partition(t, uids, n, opts)
   return sorted_groups(found)
 end
 
---- Pair devices: as many pairs as there can be, then most NVLink pairs, most links, nearest PCIe, fewest sockets crossed; best pair first.
+--- Pair devices: the partition in pairs. The best pair that there is comes first, then the best of the others; among equal ones the choice looks ahead.
 ---@param t tpl.Topo
 ---@param uids string[]?
 ---@param opts? {nics?: boolean}

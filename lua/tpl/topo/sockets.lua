@@ -2,7 +2,7 @@
 --- Say which devices hang on the same CPU socket, from what an input happens to tell.
 -- A socket is one NUMA node, or several where the firmware cuts a socket into nodes (SNC, NPS). In order of trust: the package of a node, the latency
 -- table (SLIT), words nearer than SYS between devices or to the same NIC, the numbers of the nodes. Without NUMA numbers the CPU lists serve, unless SYS
--- words contradict them, and last the SYS words themselves where they split a host in two.
+-- words contradict them, and for what is left the SYS words, where they split a host in two.
 local cpuset = require("tpl.topo.cpuset")
 local pair = require("tpl.topo.pair")
 
@@ -137,20 +137,29 @@ local function join_words(t, union, devices)
   return apart
 end
 
---- Colour devices so that SYS neighbours differ; nil when two colours do not do.
-local function two_sides(devices, apart)
-  local colour = {}
-  local function paint(uid, c)
-    if colour[uid] then return colour[uid] == c end
-    colour[uid] = c
-    for _, other in ipairs(apart[uid] or {}) do
-      if not paint(other, 3 - c) then return false end
+--- Colour sockets so that those with SYS between them differ; nil when two colours do not do. A host has one or two sockets as a rule.
+local function two_sides(union, devices, apart)
+  local next_to, colour = {}, {}
+  for _, d in ipairs(devices) do
+    local root = union.find(d.uid)
+    next_to[root] = next_to[root] or {}
+    for _, other in ipairs(apart[d.uid] or {}) do table.insert(next_to[root], union.find(other)) end
+  end
+  local function paint(root, c)
+    if colour[root] then return colour[root] == c end
+    colour[root] = c
+    for _, other in ipairs(next_to[root]) do
+      if other ~= root and not paint(other, 3 - c) then return false end
     end
     return true
   end
-  if not devices[1] or not paint(devices[1].uid, 1) then return nil end
+  local starts = 0
   for _, d in ipairs(devices) do
-    if not colour[d.uid] then return nil end
+    local root = union.find(d.uid)
+    if not colour[root] and next_to[root][1] then
+      starts = starts + 1
+      if starts > 1 or not paint(root, 1) then return nil end
+    end
   end
   return colour
 end
@@ -169,17 +178,16 @@ local function assign_host(t, host, devices, out)
     local root = union.find(d.uid)
     members[root] = (members[root] or 0) + 1
   end
-  local told, nothing = {}, true
+  local sides = next(apart) and two_sides(union, devices, apart) or {}
   for _, d in ipairs(devices) do
-    told[d.uid] = nodes[d.uid] ~= nil or members[union.find(d.uid)] > 1
-    nothing = nothing and not told[d.uid]
-  end
-  local sides = nothing and next(apart) and two_sides(devices, apart)
-  for _, d in ipairs(devices) do
-    if sides then
-      out.socket[d.uid] = host.id .. " side " .. sides[d.uid]
-    elseif told[d.uid] or apart[d.uid] then
-      out.socket[d.uid] = host.id .. " " .. union.find(d.uid)
+    local root = union.find(d.uid)
+    local told = nodes[d.uid] ~= nil or members[root] > 1
+    if told then
+      out.socket[d.uid] = host.id .. " " .. root
+    elseif sides[root] then
+      out.socket[d.uid] = host.id .. " side " .. sides[root]
+    elseif apart[d.uid] then
+      out.socket[d.uid] = host.id .. " " .. root
     end
     out.node[d.uid] = nodes[d.uid] and host.id .. " " .. nodes[d.uid]
   end
