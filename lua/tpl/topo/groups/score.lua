@@ -14,11 +14,16 @@ local M = {}
 local WEAKEST, TOTAL, RANK, SPREAD = 64, 2 ^ 17, 128, 64 -- one more than the largest value of each part
 local PIX = require("tpl.topo.pair").rank_of.pix
 
+-- Counts distinct values without a table for each group: a mark is a value that no earlier count used.
+local marks, mark = {}, 0
+
 local function count(list, ids)
-  local seen, n = {}, 0
-  for _, i in ipairs(ids) do
-    if not seen[list[i]] then
-      seen[list[i]], n = true, n + 1
+  mark = mark + 1
+  local n = 0
+  for a = 1, #ids do
+    local x = list[ids[a]]
+    if marks[x] ~= mark then
+      marks[x], n = mark, n + 1
     end
   end
   return n
@@ -38,58 +43,67 @@ local function joined(v, ids)
   return n == #ids
 end
 
---- Give the facts of a group that points 2 to 6 compare.
----@param v tpl.topo.View
----@param ids integer[]  positions
----@return {models: integer, joined: boolean, full: boolean, weakest: integer, total: integer, worst: integer, near: integer, sockets: integer, nodes: integer, nic: integer}
-function M.facts(v, ids)
-  local weakest, total, worst, worst_bare, near_sum, n = nil, 0, 0, 0, 0, #ids
+-- Gives weakest, total, worst rank, sum of ranks.
+local function pairs_of(v, ids)
+  local weakest, total, worst, worst_bare, near_sum, n = 2 ^ 30, 0, 0, 0, 0, #ids
   for a = 1, n - 1 do
     local links, rank = v.links[ids[a]], v.rank[ids[a]]
     for b = a + 1, n do
-      local j = ids[b]
-      local k, r = links[j], rank[j]
-      if not weakest or k < weakest then weakest = k end
+      local k, r = links[ids[b]], rank[ids[b]]
       total, near_sum = total + k, near_sum + r
+      if k < weakest then weakest = k end
       if r > worst then worst = r end
       if k == 0 and r > worst_bare then worst_bare = r end
     end
   end
-  weakest = weakest or 0
-  local nic = 0
-  for _, i in ipairs(ids) do nic = nic + v.nic[i] end
+  if n < 2 then weakest = 0 end
+  return weakest, total, weakest > 0 and worst or worst_bare, near_sum
+end
+
+local function is_joined(v, ids, weakest, total) return #ids == 1 or weakest > 0 or (total > 0 and joined(v, ids)) end
+
+--- Give the facts of a group that points 2 to 6 compare.
+---@param v tpl.topo.View
+---@param ids integer[]  positions
+---@return {models: integer, joined: boolean, full: boolean, weakest: integer, total: integer, worst: integer, near: integer, sockets: integer, nodes: integer}
+function M.facts(v, ids)
+  local weakest, total, worst, near_sum = pairs_of(v, ids)
   return {
-    models = count(v.model, ids), joined = n == 1 or weakest > 0 or (total > 0 and joined(v, ids)), full = weakest > 0, weakest = weakest,
-    total = total, worst = (weakest > 0 and worst) or worst_bare, near = near_sum, sockets = count(v.socket, ids), nodes = count(v.node, ids), nic = nic,
+    models = count(v.model, ids), joined = is_joined(v, ids, weakest, total), full = weakest > 0, weakest = weakest, total = total,
+    worst = worst, near = near_sum, sockets = count(v.socket, ids), nodes = count(v.node, ids),
   }
 end
 
 local function most(x, bound) return x < bound and x or bound - 1 end
 
---- Give the first number of a score, points 2 to 5.
-function M.first(f)
-  local key = most(f.models - 1, 8) * 2 + (f.joined and 0 or 1)
-  key = key * WEAKEST + (WEAKEST - 1 - most(f.weakest, WEAKEST))
-  key = key * TOTAL + (TOTAL - 1 - most(f.total, TOTAL))
-  key = key * RANK + f.worst
-  key = key * SPREAD + most(f.sockets, SPREAD)
-  return key * SPREAD + most(f.nodes, SPREAD)
+--- Give the first two numbers of a score, points 2 to 5 and 6.
+---@return number
+---@return number
+function M.first(v, ids)
+  local weakest, total, worst, near_sum = pairs_of(v, ids)
+  local key = most(count(v.model, ids) - 1, 8) * 2 + (is_joined(v, ids, weakest, total) and 0 or 1)
+  key = key * WEAKEST + (WEAKEST - 1 - most(weakest, WEAKEST))
+  key = key * TOTAL + (TOTAL - 1 - most(total, TOTAL))
+  key = key * RANK + worst
+  key = key * SPREAD + most(count(v.socket, ids), SPREAD)
+  key = key * SPREAD + most(count(v.node, ids), SPREAD)
+  local nic = 0
+  for a = 1, #ids do nic = nic + v.nic[ids[a]] end
+  return key, most(nic, 2 ^ 24) * 2 ^ 28 + most(near_sum, 2 ^ 28)
 end
-
---- Give the second number, point 6.
-function M.second(f) return most(f.nic, 2 ^ 24) * 2 ^ 28 + most(f.near, 2 ^ 28) end
 
 --- Give the third number, point 7.
 ---@param v tpl.topo.View
 ---@param ids integer[]
 function M.third(v, ids)
-  local inside, links, switches = {}, 0, 0
-  for _, i in ipairs(ids) do inside[i] = true end
+  local links, switches, n = 0, 0, #ids
   for j = 1, v.n do
-    if not inside[j] then
-      for _, i in ipairs(ids) do
-        links = links + v.links[i][j]
-        if v.rank[i][j] <= PIX then switches = switches + 1 end
+    local inside = false
+    for a = 1, n do inside = inside or ids[a] == j end
+    if not inside then
+      for a = 1, n do
+        links = links + v.links[ids[a]][j]
+        if v.rank[ids[a]][j] <= PIX then switches = switches + 1 end
       end
     end
   end
@@ -97,10 +111,10 @@ function M.third(v, ids)
 end
 
 --- Give a score.
----@return number[] score, table facts
+---@return number[] score
 function M.of(v, ids)
-  local f = M.facts(v, ids)
-  return { M.first(f), M.second(f), M.third(v, ids) }, f
+  local first, second = M.first(v, ids)
+  return { first, second, M.third(v, ids) }
 end
 
 --- Compare two scores: below 0 when a is better.
@@ -114,16 +128,27 @@ function M.compare(a, b)
   return 0
 end
 
+-- Pairs count by the steps of ten of their rank: more of the nearest kind first, so that one pair that is not known does not break up the others.
+local function pair_share(v, ids)
+  local links, rank = v.links[ids[1]][ids[2]], v.rank[ids[1]][ids[2]]
+  local key = (v.model[ids[1]] ~= v.model[ids[2]] and 1 or 0) * 16 + (links > 0 and 0 or 1)
+  key = key * 1024 + (WEAKEST - 1 - most(links, WEAKEST))
+  key = key * 2 ^ 28 + (2 ^ 24 - 16 ^ math.max(0, 6 - math.floor(rank / 10)))
+  key = key * 16 + (v.socket[ids[1]] ~= v.socket[ids[2]] and 1 or 0)
+  return key * 16 + (v.node[ids[1]] ~= v.node[ids[2]] and 1 or 0)
+end
+
 --- Give what a group adds to the cost of a partition, one number: sums over up to 16 groups stay exact. Points 2 to 5 in that order.
----@param f table  facts
-function M.share(f)
-  local key = most(f.models - 1, 16)
-  key = key * 16 + (f.joined and 0 or 1)
-  key = key * 1024 + (WEAKEST - 1 - most(f.weakest, WEAKEST))
-  key = key * 2 ^ 15 + (2047 - most(f.total, 2048))
-  key = key * 1024 + f.worst
-  key = key * 16 + most(f.sockets - 1, 16)
-  return key * 16 + most(f.nodes - 1, 16)
+function M.share(v, ids)
+  if #ids == 2 then return pair_share(v, ids) end
+  local weakest, total, worst = pairs_of(v, ids)
+  local key = most(count(v.model, ids) - 1, 16)
+  key = key * 16 + (is_joined(v, ids, weakest, total) and 0 or 1)
+  key = key * 1024 + (WEAKEST - 1 - most(weakest, WEAKEST))
+  key = key * 2 ^ 15 + (2047 - most(total, 2048))
+  key = key * 1024 + worst
+  key = key * 16 + most(count(v.socket, ids) - 1, 16)
+  return key * 16 + most(count(v.node, ids) - 1, 16)
 end
 
 return M

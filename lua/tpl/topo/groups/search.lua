@@ -7,6 +7,7 @@ local M = {}
 
 M.MOST_TRIED = 13000   -- C(16, 8) = 12870 groups are tried one by one
 M.MOST_EXACT = 16      -- devices in an exact partition
+M.MOST_WEIGHED = 2000  -- groups whose ties are weighed by points 6 and 7 when partitions are built
 
 local function choose(n, k)
   local c = 1
@@ -36,11 +37,8 @@ end
 local function best_exact(v, pool, k)
   local best, b1, b2, b3
   combinations(pool, k, function(ids)
-    local f = score.facts(v, ids)
-    local k1 = score.first(f)
-    if best and k1 > b1 then return end
-    local k2 = score.second(f)
-    if best and k1 == b1 and k2 > b2 then return end
+    local k1, k2 = score.first(v, ids)
+    if best and (k1 > b1 or (k1 == b1 and k2 > b2)) then return end
     local k3 = score.third(v, ids)
     if best and k1 == b1 and k2 == b2 and k3 >= b3 then return end
     best, b1, b2, b3 = copy(ids), k1, k2, k3
@@ -116,55 +114,88 @@ end
 
 -- -- Partition -------------------------------------------------------------------------------------------------------
 
+--- List all groups of k, cheapest first; of equal ones the better by points 6 and 7. Masks have one bit for each position in the pool.
+local function all_groups(v, pool, k)
+  local list, bit_of = {}, {}
+  for i, x in ipairs(pool) do bit_of[x] = bit.lshift(1, i - 1) end
+  local weigh_ties = choose(#pool, k) <= M.MOST_WEIGHED
+  combinations(pool, k, function(ids)
+    local mask = 0
+    for a = 1, k do mask = mask + bit_of[ids[a]] end
+    local near, rest = 0, 0
+    if weigh_ties then
+      local _, second = score.first(v, ids)
+      near, rest = second, score.third(v, ids)
+    end
+    list[#list + 1] = { mask = mask, cost = score.share(v, ids), near = near, rest = rest, i = #list }
+  end)
+  table.sort(list, function(a, b)
+    if a.cost ~= b.cost then return a.cost < b.cost end
+    if a.near ~= b.near then return a.near < b.near end
+    if a.rest ~= b.rest then return a.rest < b.rest end
+    return a.i < b.i
+  end)
+  return list
+end
+
+local function by_first_bit(list, n)
+  local lists = {}
+  for i = 1, n do lists[i] = {} end
+  for _, group in ipairs(list) do
+    local first = 1
+    while bit.band(group.mask, bit.lshift(1, first - 1)) == 0 do first = first + 1 end
+    table.insert(lists[first], group)
+  end
+  return lists
+end
+
+--- Make the function that gives the least cost of cutting the devices of a mask. The first device joins each group that is still whole, or stays
+--- alone if there are more devices than groups need. A branch ends where even the cheapest groups for the rest could not win.
+local function solver(list, n, k)
+  local lists, cheapest, cost_of = by_first_bit(list, n), list[1].cost, {}
+  local function solve(mask, count)
+    if count < k then return 0 end
+    if cost_of[mask] then return cost_of[mask] end
+    local first, best = 1, nil
+    while bit.band(mask, bit.lshift(1, first - 1)) == 0 do first = first + 1 end
+    local mine, rest = lists[first], cheapest * (math.floor(count / k) - 1)
+    for a = 1, #mine do
+      local group = mine[a]
+      if best and group.cost + rest >= best then break end
+      if bit.band(mask, group.mask) == group.mask then
+        local cost = group.cost + solve(mask - group.mask, count - k)
+        if not best or cost < best then best = cost end
+      end
+    end
+    if count % k > 0 then
+      local cost = solve(mask - bit.lshift(1, first - 1), count - 1)
+      if not best or cost < best then best = cost end
+    end
+    cost_of[mask] = best
+    return best
+  end
+  return solve
+end
+
+local function positions(pool, mask)
+  local ids = {}
+  for i, x in ipairs(pool) do
+    if bit.band(mask, bit.lshift(1, i - 1)) ~= 0 then ids[#ids + 1] = x end
+  end
+  return ids
+end
+
+--- Find a partition of least cost; of equal ones the one whose groups are best in turn.
 local function partition_exact(v, pool, k)
-  local n, bit_of = #pool, {}
-  for i = 1, n do bit_of[pool[i]] = 2 ^ (i - 1) end
-  local share_of, memo = {}, {}
-  local function share(ids, mask)
-    local s = share_of[mask]
-    if not s then
-      s = score.share(score.facts(v, ids))
-      share_of[mask] = s
+  local list, n = all_groups(v, pool, k), #pool
+  local solve, mask, out, at = solver(list, n, k), bit.lshift(1, n) - 1, {}, 1
+  while n >= k do
+    local group, cost = list[at], solve(mask, n)
+    if bit.band(mask, group.mask) == group.mask and group.cost + solve(mask - group.mask, n - k) == cost then
+      out[#out + 1] = positions(pool, group.mask)
+      mask, n = mask - group.mask, n - k
     end
-    return s
-  end
-  -- Cost and first group of the best partition of the devices in `left`; `spare` of them may stay alone.
-  local function solve(left, mask, spare)
-    if #left < k then return 0 end
-    local known = memo[mask]
-    if known then return known.cost end
-    local first, rest, best, group = left[1], {}, nil, nil
-    for i = 2, #left do rest[i - 1] = left[i] end
-    combinations(rest, k - 1, function(others)
-      local ids, taken = { first }, bit_of[first]
-      for _, i in ipairs(others) do
-        ids[#ids + 1] = i
-        taken = taken + bit_of[i]
-      end
-      local cost = share(ids, taken)
-      if best and cost >= best then return end -- costs are never negative
-      local inside, after = {}, {}
-      for _, i in ipairs(ids) do inside[i] = true end
-      for _, i in ipairs(rest) do
-        if not inside[i] then after[#after + 1] = i end
-      end
-      cost = cost + solve(after, mask - taken, spare)
-      if not best or cost < best then best, group = cost, { ids = ids, mask = mask - taken } end
-    end)
-    if spare > 0 then
-      local cost = solve(rest, mask - bit_of[first], spare - 1)
-      if not best or cost < best then best, group = cost, { mask = mask - bit_of[first], alone = true } end
-    end
-    memo[mask] = { cost = best or 0, group = group }
-    return best or 0
-  end
-  local mask = 2 ^ n - 1
-  solve(pool, mask, n % k)
-  local out = {}
-  while memo[mask] and memo[mask].group do
-    local group = memo[mask].group
-    if group.ids then out[#out + 1] = group.ids end
-    mask = group.mask
+    at = at + 1
   end
   return out
 end
@@ -184,10 +215,10 @@ local function partition_greedy(v, pool, k)
   return out
 end
 
---- Tell whether all partitions can be looked at: 16 devices where none is left over, 10 with.
+--- Tell whether all partitions can be looked at: of 16 devices where none is left over, of 12 with.
 local function can_be_exact(n, k)
   if n > M.MOST_EXACT then return false end
-  return n % k == 0 or n <= 10 or k == 2
+  return n % k == 0 or n <= 12 or k == 2
 end
 
 --- Cut positions into groups of k; what is left over stays out. One group only is the best one.
