@@ -2,6 +2,7 @@
 --- Enumerate and price the ways to place a model: TP of some size, PP of some depth, replicas of that. Policies choose among
 --- them; `tpl plan --why-not` asks for one. Pure: machine and model in, priced candidates out.
 local cost = require "tpl.cost"
+local err = require "tpl.err"
 local groups = require "tpl.topo.groups"
 local pools = require "tpl.place.pools"
 local requirements = require "tpl.place.requirements"
@@ -19,12 +20,11 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field replicas table[]     as a placement has them
 ---@field estimate table?      cost.estimate of the first replica
 ---@field fits boolean         holds want.context x want.concurrency (or want.kv_tokens)
+---@field holds_one boolean    holds one request of want.context
 ---@field score number?        higher is better
 ---@field why string           the price, or the rule it broke
 ---@field uneven boolean?
 ---@field unmet integer        requirements of the deployment that it breaks
-
-local function gib(n) return ("%.1f GiB"):format(n / 2 ^ 30) end
 
 local function wanted_tokens(want)
   return want.kv_tokens or want.context * want.concurrency
@@ -92,18 +92,11 @@ end
 
 local function price(c, want)
   local e = c.estimate
-  c.fits = e.fits and e.kv_tokens >= wanted_tokens(want)
-  if not e.fits then
-    c.why = e.why or "does not fit"
-    return c
-  end
-  if not c.fits then
-    c.why = ("room for %d KV tokens, %d are wanted (%d x %d)"):format(e.kv_tokens, wanted_tokens(want), want.context, want.concurrency)
-  end
-  if not e.itl_us then return c end
+  c.holds_one = e.kv_tokens >= want.context
+  c.fits = e.kv_tokens >= wanted_tokens(want)
   c.score = want.goal == "latency" and 1e6 / e.itl_us or e.tok_s * c.n
-  c.why = (c.fits and "" or c.why .. "; ") .. ("%.0f tok/s, %.1f ms a token, %.0f %% of it communication"):format(e.tok_s * c.n, e.itl_us / 1e3,
-    100 * (e.comm_share or 0))
+  c.why = ("%.0f tok/s, %.1f ms a token, %.0f %% of it communication"):format(e.tok_s * c.n, e.itl_us / 1e3, 100 * e.decode_comm_share)
+  if not c.fits then c.why = (e.why or ("room for %d KV tokens, %d are wanted"):format(e.kv_tokens, wanted_tokens(want))) .. "; " .. c.why end
   return c
 end
 
@@ -117,7 +110,9 @@ local function candidate(topo, model, want, chains, is_uneven)
   local replicas = {}
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, is_uneven) } end
   local c = { name = name_of(tp, pp, #chains, is_uneven), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = is_uneven }
-  c.estimate = cost.estimate(topo, model, replicas[1], want)
+  local problem
+  c.estimate, problem = cost.estimate(topo, model, replicas[1], want)
+  if not c.estimate then err.throw(problem) end
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
   c.unmet = #unmet
@@ -210,7 +205,7 @@ function M.sort(list)
     if a.fits ~= b.fits then return a.fits end
     if a.unmet ~= b.unmet then return a.unmet < b.unmet end
     if not a.fits then
-      local ta, tb = a.estimate.fits and a.estimate.kv_tokens or -1, b.estimate.fits and b.estimate.kv_tokens or -1
+      local ta, tb = a.estimate.kv_tokens, b.estimate.kv_tokens
       if ta ~= tb then return ta > tb end
     end
     local ka, kb = key(a), key(b)
@@ -223,5 +218,4 @@ function M.sort(list)
   return list
 end
 
-M.gib = gib
 return M

@@ -78,7 +78,7 @@ end
 local function uneven_gain(list, best)
   if not best.uneven then return nil end
   for _, c in ipairs(list) do
-    if c.tp == best.tp and c.pp == best.pp and not c.uneven and c.estimate.fits then
+    if c.tp == best.tp and c.pp == best.pp and not c.uneven and c.holds_one then
       local gain = best.estimate.kv_tokens - c.estimate.kv_tokens
       return ("uneven shares by memory: +%d KV tokens (%+.0f %%)"):format(gain, 100 * gain / math.max(1, c.estimate.kv_tokens))
     end
@@ -96,7 +96,7 @@ function M.among(topo, model, want, list, attempt, refused)
   candidates.sort(list)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
-  if not best.estimate.fits then return nil, ("%s: %s"):format(best.name, best.why) end
+  if not best.holds_one then return nil, ("%s: %s"):format(best.name, best.why) end
   local gain = uneven_gain(list, best)
   return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(list, best, refused or {}),
     reasons = reasons_for(topo, model, want, best, attempt, gain and { gain }) }

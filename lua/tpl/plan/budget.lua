@@ -54,11 +54,11 @@ end
 
 --- Bytes of a rank that are neither weights, activations nor KV: on a GPU the driver's context and a communicator's buffers.
 ---@param device table
----@param has_next boolean    talks to other stages
----@param has_group boolean   takes part in collectives
-function M.other_bytes(device, has_next, has_group)
+---@param group_class string?   how the ranks of its group are linked; nil: it is alone
+---@param has_next boolean      talks to other stages
+function M.other_bytes(device, group_class, has_next)
   if device.kind == "cpu" then return OTHER end
-  return require("tpl.cost").other_bytes((has_next and 1 or 0) + (has_group and 1 or 0))
+  return require("tpl.cost.memory").other(device.kind, group_class, has_next)
 end
 
 -- -- Pools ------------------------------------------------------------------------------------------------------------

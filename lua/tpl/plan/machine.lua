@@ -37,7 +37,7 @@ local function is_gpu(d) return d.kind == "gpu" or d.kind == "mig" end
 ---@param assume string[]?
 ---@return tpl.Topo
 function M.complete(topo, assume)
-  local cost = require "tpl.cost"
+  local gpus = require "tpl.cost.gpus"
   local name
   for _, word in ipairs(assume or {}) do
     local key, value = word:match("^(%w+)=(.+)$")
@@ -46,18 +46,18 @@ function M.complete(topo, assume)
     end
     name = value
   end
-  local assumed = name and cost.gpu(name)
+  local assumed = name and gpus.find(name)
   if name and not assumed then
-    err.throw { code = "usage", where = "--assume", message = ("no GPU is called '%s'"):format(name), hint = "known: " .. table.concat(cost.gpu_names(), ", ") }
+    err.throw { code = "usage", where = "--assume", message = ("no GPU is called '%s'"):format(name), hint = "known: " .. table.concat(util.map(gpus.list, function(gpu) return gpu.words[1] end), ", ") }
   end
   local record = util.copy(topo)
   record.devices = util.map(topo.devices, function(d)
     if not is_gpu(d) then return d end
-    local known = assumed and not (d.name and cost.gpu(d.name)) and assumed or d.name and cost.gpu(d.name)
+    local known = assumed and not (d.name and gpus.find(d.name)) and assumed or d.name and gpus.find(d.name)
     if not known then return d end
     d = util.copy(d)
     d.name, d.sm = d.name or known.name, d.sm or known.sm
-    if d.kind == "gpu" then d.mem_bytes = d.mem_bytes or known.mem_bytes end
+    if d.kind == "gpu" then d.mem_bytes = d.mem_bytes or known.mem_mib and known.mem_mib * 2 ^ 20 end
     return d
   end)
   return topos.new(record)

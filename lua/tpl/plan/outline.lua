@@ -3,6 +3,7 @@
 local budget = require "tpl.plan.budget"
 local cores = require "tpl.plan.cores"
 local cost = require "tpl.cost"
+local err = require "tpl.err"
 local mesh_of = require "tpl.plan.mesh"
 local place = require "tpl.place"
 local candidates = require "tpl.place.candidates"
@@ -49,7 +50,9 @@ function M.fill(plan)
   plan.n_ranks, plan.ranks = first_rank, {}
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   for i, replica in ipairs(plan.placed.replicas) do
-    ranks_of(plan, cost.estimate(plan.topo, plan.shape, replica, want), replica, plan.ranks, i - 1)
+    local estimate, e = cost.estimate(plan.topo, plan.shape, replica, want)
+    if not estimate then err.throw(e) end
+    ranks_of(plan, estimate, replica, plan.ranks, i - 1)
   end
   plan.threads, plan.is_pinned = cores.assign(plan.ranks, plan.deploy.threads)
   plan.pools = budget.pools(plan.ranks, plan.deploy.devices.usable)

@@ -25,7 +25,7 @@ function M.of(plan)
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   want.context = plan.context
   local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
-  if not e.itl_us then return nil end
+  if not e then return nil end -- a device that no rates are known for
   for _, w in ipairs(e.warnings or {}) do plan:warn(w.code, w.message, "cost") end
   return e
 end

@@ -2,6 +2,7 @@
 --- Price the ranks of a typed plan in bytes, and size the KV cache: what each rank holds, what its device has, and how many
 --- tokens fit the fullest of them. Throws "no_fit" (exit 4) with the numbers.
 local budget = require "tpl.plan.budget"
+local cost = require "tpl.cost"
 local storage = require "tpl.plan.storage"
 
 local M = {}
@@ -16,12 +17,16 @@ local function weight_size(device)
   return device.kind == "cpu" and core().kernels.pack_bytes or function(dtype, rows, cols) return storage.bytes(dtype, rows * cols) end
 end
 
+local function group_class(plan, s)
+  return #s.devices > 1 and cost.group(plan.topo, s.devices).class or nil
+end
+
 local function rank_bytes(plan, s, r, device, replica)
   local weights, file = budget.weight_bytes(s.lowered, r, weight_size(device), storage.bytes)
   return { rank = replica * plan.n_ranks + s.first_rank + r - 1, local_rank = r - 1, replica = replica, stage = s, device = device,
     weights = weights, read = file, arena = budget.arena_bytes(s.lowered, s.memory, plan.caps, r),
     kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,
-    other = budget.other_bytes(device, #plan.stages > 1, s.mesh.n > 1) }
+    other = budget.other_bytes(device, device.kind ~= "cpu" and group_class(plan, s), #plan.stages > 1) }
 end
 
 -- Bytes of a stage channel: a ring of slots of one step's activations for every rank of the next stage.
