@@ -90,9 +90,11 @@ local function coord_text(coord)
   return #out > 0 and table.concat(out, ",") or "-"
 end
 
---- Give the bytes that a rank moves in collectives for one decoded token.
+--- Give the bytes that a rank moves in collectives for one decoded token; those of later replicas are as the first one's.
 local function comm_per_token(report, rank)
-  local sum = 0
+  local sum, n = 0, 0
+  for _, s in ipairs(field(report, "stages") or {}) do n = n + #(field(s, "ranks") or {}) end
+  if n > 0 then rank = rank % n end
   for _, c in ipairs(field(report, "collectives") or {}) do
     local bytes = field(c, "bytes", "decode")
     if not bytes then return nil end

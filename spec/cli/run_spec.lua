@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Expected values: interface.md section 1 and 4 (run, its events), with a fake engine and the tokenizer of a shared fixture.
 local helper = require("cli.helper")
-local machine = require("tpl.cli.machine")
+local rates = require("tpl.rates")
 
 describe("tpl run", function()
   local known
   setup(function()
-    known = machine.known
-    machine.known = function() return { read_gb_s = 10, matrix_gflop_s = { f32 = 100 } } end
+    known = rates.known
+    rates.known = function() return { read_gb_s = 10, matrix_gflop_s = { f32 = 100 } } end
   end)
-  teardown(function() machine.known = known end)
+  teardown(function() rates.known = known end)
 
   it("exits 2 with a hint when there is no prompt and no terminal", function()
     local r = helper.run { "run", "m" }

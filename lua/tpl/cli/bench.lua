@@ -5,6 +5,7 @@ local engine_rows = require("tpl.cli.engine_rows")
 local err = require("tpl.err")
 local fill = require("tpl.cli.fill")
 local machine = require("tpl.cli.machine")
+local rates = require("tpl.rates")
 
 local M = {}
 
@@ -17,7 +18,7 @@ local function number_text(x, format) return is_number(x) and string.format(form
 -- -- Probe -----------------------------------------------------------------------------------------------------------
 
 local function probe(ctx)
-  local m, message = machine.probe()
+  local m, message = rates.probe()
   if not m then err.throw { code = "device", message = tostring(message) } end
   if ctx.json then
     ctx:finish(fill.bench { machine = m })
@@ -100,7 +101,7 @@ local function case(p, eng, opts, runs, before)
   end
   local stats = eng:stats()
   local steps = stats.steps and stats.steps - (before.steps or 0)
-  local known = machine.known()
+  local known = rates.known()
   local decode, prefill = of("decode"), of("prefill")
   local bandwidth, matrix
   if known then

@@ -5,6 +5,7 @@ local engine_rows = require("tpl.cli.engine_rows")
 local err = require("tpl.err")
 local fill = require("tpl.cli.fill")
 local machine = require("tpl.cli.machine")
+local rates = require("tpl.rates")
 local out = require("tpl.cli.out")
 local params = require("tpl.params")
 local plan = require("tpl.cli.plan")
@@ -77,7 +78,7 @@ function M.limit_line(p, result, watch)
   local prefill_tok_s = prefill_us > 0 and n_prompt * 1e6 / prefill_us or nil
   local speed = string.format("first token after %.0f ms", prefill_us / 1000)
   if watch.decode_tok_s() then speed = string.format("%.1f tokens/s, ", watch.decode_tok_s()) .. speed end
-  local known = machine.known()
+  local known = rates.known()
   if not known then return "limited by: unknown, this machine was not probed (tpl bench probe); " .. speed end
   local bandwidth, matrix = machine.shares(known, p, {
     tok_s = watch.decode_tok_s(), position = n_prompt + watch.n / 2, prefill_tok_s = prefill_tok_s,

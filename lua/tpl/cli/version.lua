@@ -3,7 +3,7 @@
 local fill = require("tpl.cli.fill")
 local gguf = require("tpl.config.gguf")
 local hf = require("tpl.config.hf")
-local machine = require("tpl.cli.machine")
+local rates = require("tpl.rates")
 
 local M = {}
 
@@ -33,7 +33,7 @@ function M.result()
   local kernels = require("tpl.core").kernels
   local why = "this build has no CUDA plugin"
   return {
-    commit = commit(), isa = usable_isas(kernels), isa_used = machine.isa(),
+    commit = commit(), isa = usable_isas(kernels), isa_used = rates.isa(),
     backends = { { name = "cpu", built = true, loaded = true }, { name = "cuda", built = false, loaded = false, why_not = why } },
     transports = { "shm" }, models = models(), formats = { "gguf", "safetensors" }, ops = kernels.ops and kernels.ops() or {},
   }

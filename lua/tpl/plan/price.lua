@@ -4,6 +4,7 @@
 local candidates = require "tpl.place.candidates"
 local cost = require "tpl.cost"
 local place = require "tpl.place"
+local rates = require "tpl.rates"
 
 local M = {}
 
@@ -24,6 +25,10 @@ function M.of(plan)
   end
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   want.context = plan.context
+  if plan.ranks[1].device.kind == "cpu" then
+    want.probe = rates.stored()
+    if not want.probe then return nil end -- `tpl bench probe` was never run: how fast this CPU is, is not known
+  end
   local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
   if not e then return nil end -- a device that no rates are known for
   for _, w in ipairs(e.warnings or {}) do plan:warn(w.code, w.message, "cost") end
