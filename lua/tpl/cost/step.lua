@@ -17,6 +17,7 @@ local max, min = math.max, math.min
 
 -- Kernels of a layer: norm and qkv, rope and cache, attention and its merge, o, add and norm, gate and up, activation, down.
 local GPU_OPS, MOE_OPS, MLA_OPS, CPU_OPS = 10, 5, 4, 6
+local CANDIDATES = 512 -- bytes of best tokens that a rank offers for a row
 local ACT_PASSES = 12 -- times that a layer reads or writes a row of hidden size beside its products
 
 --- Give the share of a layer's experts that n tokens reach, each choosing k of E evenly.
@@ -74,23 +75,23 @@ local function rank_time(stage, rank, work, opts)
 end
 
 -- Collectives of a step: two per layer, one behind a cut embedding, one for the candidates of a cut head; two all_to_all per
--- layer of experts where tokens are spread over the ranks.
+-- layer of experts where tokens are spread over the ranks. NCCL's times are those of whole calls, launch included.
 local function comm_time(stage, work, opts)
   if #stage.ranks < 2 then return 0 end
-  local d, g, us = stage.ranks[1].device, stage.group, 0
+  local g, us = stage.group, 0
   local tokens = max(work.tokens / stage.degrees.dp, 1)
   local row = stage.shape.hidden * opts.comm_element
   if stage.degrees.tp > 1 then
     local t = stage.tp_group
-    us = 2 * stage.sums.n_layer * (collective.time("all_reduce", t, tokens * row) + d.launch_us)
-    if stage.cut_vocab and stage.is_first then us = us + collective.time("all_reduce", t, tokens * row) + d.launch_us end
-    if stage.cut_vocab and stage.is_last and work.rows > 0 then us = us + collective.time("all_gather", t, work.rows * 512) + d.launch_us end
+    us = 2 * stage.sums.n_layer * collective.time("all_reduce", t, tokens * row)
+    if stage.cut_vocab and stage.is_first then us = us + collective.time("all_reduce", t, tokens * row) end
+    if stage.cut_vocab and stage.is_last and work.rows > 0 then us = us + collective.time("all_gather", t, work.rows * CANDIDATES) end
   end
   if stage.degrees.dp > 1 then
     for _, l in ipairs(stage.sums.classes) do
       if l.n_expert > 0 then
         local bytes = tokens * stage.shape.n_expert_used * row
-        us = us + 2 * stage.sums.count[l] * (collective.time("all_to_all", g, bytes) + d.launch_us)
+        us = us + 2 * stage.sums.count[l] * collective.time("all_to_all", g, bytes)
       end
     end
   end
