@@ -258,7 +258,7 @@ end
 function Draft:record()
   local hosts = {}
   for _, host in ipairs(self.hosts) do
-    if #host.devices + #host.nics > 0 then hosts[#hosts + 1] = host end
+    if #host.devices + #host.nics > 0 or host.seen then hosts[#hosts + 1] = host end
   end
   drop_shared_uuids(self)
   local kind = (self.kinds.matrix or self.kinds.p2p) and "matrix" or self.kinds.nvlink and "nvlink" or self.kinds[1]

@@ -67,8 +67,24 @@ local readers = {
 
 -- Uncorrected memory errors since the driver was loaded; older drivers print them per kind, newer ones by memory.
 local function ecc(block, path, value)
-  if path:find("Volatile/", 1, true) and (path:find("/%w+ Uncorrectable[%w ]*$") or path:find("Double Bit/Total$")) and tonumber(value) then
+  if path:find("Volatile/", 1, true) and (path:find("Uncorrectable[%w %-]*$") or path:find("Double Bit/Total$")) and tonumber(value) then
     block.ecc = (block.ecc or 0) + tonumber(value)
+  end
+end
+
+-- MIG slices stand inside the GPU's block, with keys of the same names.
+local function slice_value(block, path, value)
+  if not block then return end
+  block.slices = block.slices or {}
+  local slice = block.slices[#block.slices]
+  if path:find("MIG Device/Index$") then
+    block.slices[#block.slices + 1] = { index = tonumber(value) }
+  elseif slice and path:find("FB Memory Usage/Total$") then
+    slice.mem_bytes = bytes(value)
+  elseif slice and path:find("FB Memory Usage/Free$") then
+    slice.free_bytes = bytes(value)
+  elseif slice and path:find("/UUID$") then
+    slice.uuid = known(value)
   end
 end
 
@@ -105,7 +121,7 @@ local function collect(lines)
   local block
   local function open(fields)
     block = fields
-    block.seen, state.stack = {}, {}
+    block.seen = {}
     state.blocks[#state.blocks + 1] = block
   end
   for _, line in ipairs(lines) do
@@ -117,12 +133,17 @@ local function collect(lines)
     elseif command then
       state.command, block = tonumber(command), nil
     elseif bus then
+      state.stack = {}
       open { pci = draft_of.pci(bus), no = line.no, headed = true }
     elseif #line.text < 512 then
       local indent, key, value = split(line.text)
       local path = indent and enter(state.stack, indent, key)
       local reader, id = nil, nil
-      if value then reader, id = reader_of(path) end
+      if value and path:find("MIG Device/", 1, true) then
+        slice_value(block, path, value)
+      elseif value then
+        reader, id = reader_of(path)
+      end
       if reader and (id == "Driver Version" or id == "CUDA Version" or id == "Attached GPUs") then
         reader(state.top, value)
       elseif reader then
@@ -130,7 +151,6 @@ local function collect(lines)
         if not block or repeats then
           open { no = line.no, index = state.command }
           state.command = nil
-          enter(state.stack, indent, key)
         end
         block.seen[id] = true
         reader(block, value)
@@ -151,10 +171,10 @@ local function device_of(draft, host, block, position, state)
   if block.index then return host:device(block.index) end
   local gpus = host:gpus()
   local fits = #gpus == 0 or #gpus == #state.blocks or state.grown
-  if fits and not (state.command_only) then
+  if fits then
     if #gpus == 0 then state.grown = true end
     local index = state.grown and position - 1 or gpus[position].index
-    if not block.headed or not state.grown or not (state.top.attached == #state.blocks) then
+    if not block.headed or not state.grown or state.top.attached ~= #state.blocks then
       draft:doubt(block.no, "index_assumed", ("nvidia-smi -q prints no index: the %s GPU of it is taken for GPU%d"):format(
         ({ "first", "second", "third" })[position] or position .. "th", index or position - 1))
     end
@@ -179,7 +199,22 @@ local function fabric_of(block)
   return f
 end
 
-local function apply(draft, host, device, block)
+local function add_slices(host, device, block)
+  for _, s in ipairs(block.slices or {}) do
+    local slice
+    for _, d in ipairs(host.devices) do
+      if d.parent == device and d.index == s.index then slice = d end
+    end
+    if not slice then
+      slice = host:device(nil, "mig")
+      slice.index, slice.parent, slice.name, slice.mig = s.index, device, device.name, {}
+    end
+    host:identify(slice, s.uuid, block.no)
+    slice.mem_bytes, slice.free_bytes = s.mem_bytes, s.free_bytes
+  end
+end
+
+local function apply(host, device, block)
   host:identify(device, block.uuid, block.no)
   for _, k in ipairs { "name", "vbios", "pci", "mem_bytes", "free_bytes", "pcie" } do
     if device[k] == nil then device[k] = block[k] end
@@ -194,6 +229,7 @@ local function apply(draft, host, device, block)
     device.health = device.health or {}
     device.health.remapped, device.health.ecc, device.health.reset_required = block.remapped, block.ecc, block.reset_required
   end
+  add_slices(host, device, block)
 end
 
 local function add_lost(draft, host, lost)
@@ -217,7 +253,7 @@ function M.fill(draft, host, lines)
   if #state.blocks == 0 and #state.lost == 0 then return end
   draft:found("smi-query")
   host.facts.driver, host.facts.cuda = host.facts.driver or state.top.driver, host.facts.cuda or state.top.cuda
-  for i, block in ipairs(state.blocks) do apply(draft, host, device_of(draft, host, block, i, state), block) end
+  for i, block in ipairs(state.blocks) do apply(host, device_of(draft, host, block, i, state), block) end
   add_lost(draft, host, state.lost)
   if state.top.attached and state.top.attached ~= #state.blocks then
     draft:doubt(nil, "gpus_missing", ("nvidia-smi -q counts %d GPUs, the text has %d"):format(state.top.attached, #state.blocks))
