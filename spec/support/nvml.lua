@@ -46,7 +46,7 @@ function M.probe(record, options)
   local env = { TPL_NVML = assert(M.library(options.library)), TPL_NVML_RECORD = dir:write("record.yaml", require("tpl.yaml").encode(record)),
     CUDA_VISIBLE_DEVICES = false, CUDA_DEVICE_ORDER = false }
   for k, v in pairs(options.env or {}) do env[k] = v end
-  local got, e = M.with_env(env, function() return require("tpl.topo.probe").read { root = options.root } end)
+  local got, e = M.with_env(env, function() return require("tpl.err").try(require("tpl.topo.probe").read, { root = options.root }) end)
   dir:close()
   return got, e
 end

@@ -71,8 +71,14 @@ end
 
 -- -- The record ------------------------------------------------------------------------------------------------------
 
-local function read(options)
-  local root = options.root
+---@class tpl.ProbeOptions
+---@field root string?  folder of a recorded tree (proc/, sys/) in place of this machine's
+
+--- Read this machine, or a recorded tree, as a record; raises a tpl.Err (tpl.topo.probe gives nil and the error, and finishes the record).
+---@param options tpl.ProbeOptions?
+---@return table record
+function M.read(options)
+  local root = options and options.root
   local array = json.array
   local record = { source = { kind = "probe", files = array { root } }, hosts = array {}, networks = array {}, devices = array {}, links = array {},
     nics = array {}, doubts = array {} }
@@ -88,17 +94,6 @@ local function read(options)
   nics.add(record, facts)
   if not root then require("tpl.topo.visible").apply_environment(record) end
   return record
-end
-
----@class tpl.ProbeOptions
----@field root string?  folder of a recorded tree (proc/, sys/) in place of this machine's
-
---- Read this machine, or a recorded tree, as a record.
----@param options tpl.ProbeOptions?
----@return table? record
----@return tpl.Err?
-function M.read(options)
-  return err.try(read, options or {})
 end
 
 return M
