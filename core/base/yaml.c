@@ -34,16 +34,21 @@ typedef struct reader {
     json_t *docs;
     frame *stack;
     const char *wanted; /* the path whose line is asked for; NULL: none */
-    uint64_t n_values, len;
-    size_t max_docs;
+    const char *text;
+    size_t len, max_docs;
+    uint64_t n_values;
     int depth, max_depth, found_line;
 } reader;
 
 /* -- Failures ---- */
 
+/* Line as libyaml counts it, from 0; it lets a text end in the line behind its last one. */
 static tpl_status fail_at(reader *r, size_t line, tpl_status code, const char *what)
 {
     char where[sizeof r->err->where] = "";
+    size_t last = 0;
+    for (size_t i = 0; last < line && i + 1 < r->len; i++) last += r->text[i] == '\n';
+    if (line > last) line = last;
     if (*r->name) snprintf(where, sizeof where, "%.100s:%zu", r->name, line + 1);
     return tpl_fail(r->err, code, 0, where, "YAML line %zu: %s", line + 1, what);
 }
@@ -368,6 +373,7 @@ static tpl_status read_text(reader *r, const char *text, size_t len)
     if (len > TPL_YAML_MAX_BYTES)
         return tpl_fail(r->err, TPL_ERR_FORMAT, 0, r->name, "YAML of %zu bytes, at most %zu are read", len,
                         TPL_YAML_MAX_BYTES);
+    r->text = text;
     r->len = len;
     r->docs = json_array();
     r->stack = calloc((size_t)r->max_depth, sizeof *r->stack);

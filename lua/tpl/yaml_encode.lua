@@ -98,6 +98,11 @@ local function keys_of(v, kind, mt, sort)
   return out
 end
 
+local function key_text(k)
+  if k:find("%z") then error("yaml: a key with a NUL byte, which is not read back", 0) end
+  return text_of(k)
+end
+
 local function scalar(v)
   local t = type(v)
   if v == nil or v == json.null then return "null" end
@@ -136,7 +141,7 @@ local function one_line(v, opts, levels)
     for i, k in ipairs(keys_of(v, kind, mt, opts.sort_keys)) do
       local inner = one_line(v[k], opts, levels - 1)
       if not inner then return nil end
-      out[i] = text_of(k) .. ": " .. inner
+      out[i] = key_text(k) .. ": " .. inner
     end
     out = "{" .. table.concat(out, ", ") .. "}"
   end
@@ -202,7 +207,7 @@ end
 
 local function write_map(out, v, kind, mt, indent, depth, opts)
   for _, k in ipairs(keys_of(v, kind, mt, opts.sort_keys)) do
-    local key = text_of(k)
+    local key = key_text(k)
     out[#out + 1] = #key > MAX_KEY and ("%s? %s\n%s:"):format(indent, key, indent) or indent .. key .. ":"
     write_after(out, v[k], indent .. "  ", depth + 1, opts)
   end
