@@ -1,0 +1,302 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Checks of the GPUs and their driver: versions, device files, health, use by others, MIG.
+local finding = require("tpl.doctor.finding")
+local pci_of = require("tpl.doctor.pci")
+local processes = require("tpl.doctor.processes")
+
+local ok, skip, warn, fail, some = finding.ok, finding.skip, finding.warn, finding.fail, finding.some
+
+local function no_gpu(f) return #f.gpus == 0 and skip("no GPU is known (no topology, no /proc/driver/nvidia/gpus, none in /sys/bus/pci/devices)") end
+
+-- -- Driver -----------------------------------------------------------------------------------------------------------
+
+local function kernel_version(f)
+  local text = f.host:read("proc/driver/nvidia/version")
+  local version = text and text:match("Kernel Module[^\n]-%s(%d+%.%d[%d.]*)")
+  if version then return version, "/proc/driver/nvidia/version" end
+  version = f.host:word("sys/module/nvidia/version")
+  if version then return version, "/sys/module/nvidia/version" end
+end
+
+local function driver_loaded(f)
+  local on_bus = pci_of.gpus(f.pci)
+  if #on_bus == 0 then return skip("no NVIDIA GPU is on the bus (/sys/bus/pci/devices)") end
+  local version, where = kernel_version(f)
+  if version then return ok("driver %s (%s)", version, where) end
+  if f.host:is_module("nvidia") then return ok("module nvidia is loaded (/proc/modules)") end
+  return fail(string.format("%d NVIDIA GPUs are on the bus, but /proc/driver/nvidia/version and /sys/module/nvidia are absent", #on_bus),
+    "load the driver: modprobe nvidia; nvidia-smi; see dmesg if it fails (Secure Boot, missing headers)")
+end
+
+local function nouveau(f)
+  local there = f.host:is_module("nouveau")
+  if there == nil then return skip("/proc/modules and /sys/module are absent") end
+  if there then
+    return fail("module nouveau is loaded (/proc/modules)",
+      "echo 'blacklist nouveau' >> /etc/modprobe.d/blacklist-nouveau.conf; update-initramfs -u; reboot")
+  end
+  return ok("module nouveau is not loaded")
+end
+
+local LIB_DIRS = {
+  "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "usr/lib/nvidia", "usr/lib/wsl/lib", "usr/local/nvidia/lib64",
+  "lib/x86_64-linux-gnu", "lib64",
+}
+
+local function driver_mismatch(f)
+  local version, where = kernel_version(f)
+  if not version then return skip("/proc/driver/nvidia/version and /sys/module/nvidia/version are absent") end
+  local loaded = f.host:word("sys/module/nvidia/version")
+  local fix = "reboot, or unload and load the modules: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia"
+  if loaded and loaded ~= version then
+    return fail(string.format("/proc/driver/nvidia/version says %s, /sys/module/nvidia/version %s", version, loaded), fix)
+  end
+  local found = {}
+  for _, dir in ipairs(LIB_DIRS) do
+    for _, name in ipairs(f.host:list(dir) or {}) do
+      local library, v = name:match("^(libnvidia%-ml%.so)%.(%d+%.[%d.]+)$")
+      if not library then library, v = name:match("^(libcuda%.so)%.(%d+%.[%d.]+)$") end
+      if library then found[#found + 1] = { version = v, path = "/" .. dir .. "/" .. name } end
+    end
+  end
+  if #found == 0 then return skip("no libnvidia-ml.so.VERSION or libcuda.so.VERSION in the usual folders; the kernel module is %s", version) end
+  local other
+  for _, lib in ipairs(found) do
+    if lib.version ~= version then other = other or lib end
+  end
+  if not other then return ok("kernel module and libraries are %s", version) end
+  return fail(string.format("the kernel module is %s (%s), the library %s", version, where, other.path), fix)
+end
+
+local function device_files(f)
+  if not f.host:list("dev") then return skip("/dev is not recorded") end
+  local gone = no_gpu(f)
+  if gone then return gone end
+  local missing, whole = {}, 0
+  for i, gpu in ipairs(f.gpus) do
+    if gpu.kind == "gpu" then
+      local minor = gpu.minor or gpu.index or i - 1
+      whole = whole + 1
+      if not f.host:exists("dev/nvidia" .. minor) then missing[#missing + 1] = "/dev/nvidia" .. minor end
+    end
+  end
+  for _, name in ipairs { "nvidiactl", "nvidia-uvm" } do
+    if not f.host:exists("dev/" .. name) then missing[#missing + 1] = "/dev/" .. name end
+  end
+  if #missing > 0 then
+    return fail(string.format("absent: %s, for %d GPUs", some(missing, 10), whole),
+      "nvidia-modprobe -u -c=0 on the host; in a container: docker run --gpus all, or NVIDIA_VISIBLE_DEVICES=all")
+  end
+  return ok("/dev/nvidia0.. of %d GPUs, /dev/nvidiactl and /dev/nvidia-uvm are there", whole)
+end
+
+local function persistence(f)
+  local gone = no_gpu(f)
+  if gone then return gone end
+  local runs, where = processes.runs(f.host, "nvidia-persistenced")
+  if runs == nil then return skip("the host's processes are not visible") end
+  if runs then return ok("nvidia-persistenced runs (%s)", where) end
+  return warn("nvidia-persistenced does not run: " .. where, "systemctl enable --now nvidia-persistenced (or nvidia-smi -pm 1)")
+end
+
+-- -- Kernel log -------------------------------------------------------------------------------------------------------
+
+local LOGS = { "var/log/dmesg", "var/log/kern.log", "var/log/messages", "var/log/syslog", "dmesg", "dmesg.txt", "dev/kmsg" }
+
+-- Xids that applications cause themselves (13, 31, 43, 45, 68 and others are shown, but only these are hardware or link).
+local HARD = { [48] = true, [62] = true, [63] = true, [64] = true, [74] = true, [79] = true, [92] = true, [94] = true, [95] = true, [109] = true, [110] = true,
+  [119] = true, [120] = true, [136] = true, [140] = true, [143] = true, [149] = true }
+
+local function xid(f)
+  local read = {}
+  local first, n, hard = nil, 0, nil
+  for _, path in ipairs(LOGS) do
+    local text = f.host:read(path)
+    if text then
+      read[#read + 1] = "/" .. path
+      for line in text:gmatch("[^\n]*NVRM: Xid[^\n]*") do
+        n = n + 1
+        local code = tonumber(line:match("Xid %([^)]*%): (%d+)"))
+        local shown = "/" .. path .. ": " .. line:match("NVRM: Xid.*"):sub(1, 160)
+        first = first or shown
+        if code and HARD[code] and not hard then hard = shown end
+      end
+    end
+  end
+  if #read == 0 then return skip("no kernel log is readable (/var/log/kern.log, /var/log/dmesg)") end
+  local fix = "look the number up in NVIDIA's Xid list; 74: reseat the NVLink bridge or restart the fabric manager, 48, 63, 64, 79, 94, 95: reset or replace the GPU"
+  if hard then return fail(string.format("%d Xid lines, one of them: %s", n, hard), fix) end
+  if first then return warn(string.format("%d Xid lines, the first: %s", n, first), fix) end
+  return ok("no Xid in %s", table.concat(read, ", "))
+end
+
+-- -- The GPUs of a group ----------------------------------------------------------------------------------------------
+
+--- Compare one fact over the group; gives the distinct values with who has them.
+local function values_of(f, read)
+  local order, by, known = {}, {}, 0
+  for _, gpu in ipairs(f.group) do
+    local value = read(gpu)
+    if value ~= nil then
+      known = known + 1
+      if not by[value] then
+        by[value] = {}
+        order[#order + 1] = value
+      end
+      table.insert(by[value], tostring(gpu.index))
+    end
+  end
+  return order, by, known
+end
+
+local function spread(order, by, show)
+  local parts = {}
+  for i, value in ipairs(order) do parts[i] = string.format("GPU %s: %s", table.concat(by[value], " "), show and show(value) or value) end
+  return table.concat(parts, "; ")
+end
+
+local function equal(f, what, read, show, fix)
+  if #f.group < 2 then return skip("fewer than two GPUs would be used") end
+  local order, by, known = values_of(f, read)
+  if known < 2 then return skip("%s of the GPUs is not known", what) end
+  if #order > 1 then return warn(spread(order, by, show), fix) end
+  return ok("%d GPUs: %s", known, show and show(order[1]) or order[1])
+end
+
+local SAME = "group by kind: devices = { only = { UUIDs of one kind } } in deploy.lua, or require = { same_gpu = true }; or give shares by memory"
+
+local function gpu_model(f)
+  return equal(f, "the name", function(gpu) return gpu.name end, nil, SAME)
+end
+
+local function gpu_memory(f)
+  return equal(f, "the memory", function(gpu) return gpu.mem_bytes end, function(bytes) return string.format("%.1f GiB", bytes / 2 ^ 30) end, SAME)
+end
+
+local function gpu_vbios(f)
+  return equal(f, "the VBIOS", function(gpu) return gpu.vbios and not gpu.vbios:find("%?") and gpu.vbios or nil end, nil,
+    "bring the GPUs of a group to one VBIOS, and compare power limits: nvidia-smi --query-gpu=uuid,vbios_version,power.limit --format=csv")
+end
+
+local function gpu_health(f)
+  local gone = no_gpu(f)
+  if gone then return gone end
+  local bad, known = {}, 0
+  for _, gpu in ipairs(f.gpus) do
+    local health = gpu.health or {}
+    if next(health) then known = known + 1 end
+    local function add(text) bad[#bad + 1] = gpu.title .. ": " .. text end
+    if type(health.xid) == "number" and health.xid > 0 then add("Xid " .. health.xid) end
+    if health.remapped == true or (type(health.remapped) == "number" and health.remapped > 0) then add("remapped rows " .. tostring(health.remapped)) end
+    if type(health.remapped) == "table" and (health.remapped.pending == true or health.remapped.failure == true) then add("row remapping pending or failed") end
+    if type(health.ecc) == "number" and health.ecc > 0 then add("uncorrected ECC errors " .. health.ecc) end
+    for _, why in ipairs(type(gpu.why_not) == "table" and gpu.why_not or {}) do
+      if why.code == "lost" or why.code == "reset_required" or why.code == "gpu_lost" or why.code == "unhealthy" then add(why.message or why.code) end
+    end
+  end
+  if #bad > 0 then return fail(some(bad), "drain the GPU and reset it: nvidia-smi --gpu-reset -i INDEX; nvidia-smi -q -d ECC,ROW_REMAPPER") end
+  if known == 0 then return skip("the topology says nothing of health (ECC, remapped rows, Xid)") end
+  return ok("no errors on %d GPUs", known)
+end
+
+local function gpu_missing(f)
+  if #f.missed > 0 then
+    local names = {}
+    for i, gpu in ipairs(f.missed) do names[i] = gpu.pci end
+    return warn("on the bus but not in the topology: " .. some(names), "nvidia-smi -L; if the GPU is lost see dmesg, if it is kept from the container give it --gpus all")
+  end
+  if not f.topo then return skip("no topology to compare the bus with") end
+  local on_bus = pci_of.gpus(f.pci)
+  if #on_bus == 0 then return skip("no GPU is visible in /sys/bus/pci/devices") end
+  return ok("%d GPUs on the bus, all in the topology", #on_bus)
+end
+
+local function gpu_busy(f)
+  local gone = no_gpu(f)
+  if gone then return gone end
+  local busy, known = {}, 0
+  for _, gpu in ipairs(f.group) do
+    local b = gpu.busy
+    if type(b) == "table" and (b.pids or b.used_bytes) then
+      known = known + 1
+      local n, used = #(b.pids or {}), b.used_bytes or 0
+      if n > 0 or used > 2 ^ 30 then
+        busy[#busy + 1] = string.format("%s: %d processes, %.1f GiB in use", gpu.title, n, used / 2 ^ 30)
+      end
+    end
+  end
+  if known == 0 then return skip("the topology does not say who uses the GPUs") end
+  if #busy > 0 then return warn(some(busy), "leave it out: devices = { exclude = { UUID } } in deploy.lua, or end the process: nvidia-smi --query-compute-apps=gpu_uuid,pid,name --format=csv") end
+  return ok("%d GPUs are free", known)
+end
+
+-- -- MIG --------------------------------------------------------------------------------------------------------------
+
+local function mig_mode(f)
+  local gone = no_gpu(f)
+  if gone then return gone end
+  local cut, pending, known = {}, {}, 0
+  for _, gpu in ipairs(f.group) do
+    local mig = gpu.kind == "gpu" and gpu.mig or nil
+    if mig and mig.mode then
+      known = known + 1
+      local wanted = mig.pending
+      if wanted ~= nil and wanted ~= mig.mode and type(wanted) ~= "boolean" then pending[#pending + 1] = gpu.title end
+      if mig.mode == "on" then cut[#cut + 1] = gpu.title end
+    end
+  end
+  local fix = "leave it out (devices = { exclude = .. }, or CUDA_VISIBLE_DEVICES of whole GPUs by UUID), or nvidia-smi -i INDEX -mig 0"
+  if #pending > 0 then return fail("MIG mode changes at the next reset: " .. some(pending), "nvidia-smi --gpu-reset -i INDEX, or reboot") end
+  if #cut > 0 and #f.group > 1 then return fail(string.format("MIG is on in a group of %d: %s stands idle or breaks it", #f.group, some(cut)), fix) end
+  if known == 0 then return skip("the topology does not say whether MIG is on") end
+  return ok("MIG is off on the %d GPUs that would be used", known)
+end
+
+local function mig_slices(f)
+  local by, n = {}, 0
+  for _, gpu in ipairs(f.group) do
+    if gpu.kind == "mig" then
+      n = n + 1
+      local parent = gpu.mig and gpu.mig.parent or "one GPU"
+      by[parent] = by[parent] or {}
+      table.insert(by[parent], gpu.uuid or gpu.uid)
+    end
+  end
+  for _, word in ipairs(f.env.CUDA_VISIBLE_DEVICES and require("tpl.doctor.facts").visible_words(f.env.CUDA_VISIBLE_DEVICES) or {}) do
+    if word:find("^MIG%-") and not f:device_of_word(word) then
+      n = n + 1
+      by["CUDA_VISIBLE_DEVICES"] = by["CUDA_VISIBLE_DEVICES"] or {}
+      table.insert(by["CUDA_VISIBLE_DEVICES"], word)
+    end
+  end
+  if n == 0 then
+    if #f.gpus == 0 then return no_gpu(f) end
+    return ok("no MIG slice is in the group")
+  end
+  if n > 1 then
+    for parent, list in pairs(by) do
+      if #list > 1 then return fail(string.format("%d slices of %s in one group: %s", #list, parent, some(list)), "one process per slice, tp=1: slices have no peer access") end
+    end
+    return fail(string.format("%d MIG slices in one group", n), "one process per slice, tp=1: slices have no peer access")
+  end
+  return ok("one MIG slice, alone")
+end
+
+return {
+  { code = "driver_loaded", group = "GPU", what = "NVIDIA kernel driver", run = driver_loaded, why = "without the module no GPU can be opened" },
+  { code = "nouveau", group = "GPU", what = "nouveau driver", run = nouveau, why = "it holds the GPUs, and the NVIDIA driver then finds none" },
+  { code = "driver_mismatch", group = "GPU", what = "kernel module against libraries", run = driver_mismatch,
+    why = "after an update without a reboot NVML and CUDA refuse to start (driver/library version mismatch)" },
+  { code = "device_files", group = "GPU", what = "/dev/nvidia* of every GPU", run = device_files, why = "a GPU without its device file is counted but cannot be opened" },
+  { code = "persistence", group = "GPU", what = "persistence daemon", run = persistence,
+    why = "without it the driver drops its state when the last process ends: slow starts, lost settings" },
+  { code = "xid", group = "GPU", what = "Xid errors in the kernel log", run = xid, why = "an Xid is the driver's report of a fault: 74 NVLink, 79 fallen off the bus, 48, 63, 94 memory" },
+  { code = "gpu_health", group = "GPU", what = "ECC, remapped rows, lost GPUs", run = gpu_health, why = "one ill GPU stops its whole group" },
+  { code = "gpu_missing", group = "GPU", what = "GPUs on the bus against GPUs of the driver", run = gpu_missing, why = "a lost or hidden GPU makes a smaller group than was bought" },
+  { code = "gpu_busy", group = "GPU", what = "other users of the GPUs", run = gpu_busy, why = "their memory is not there for the model, and their work slows every step" },
+  { code = "gpu_model", group = "GPU", what = "one model of GPU in a group", run = gpu_model, why = "a group runs at its slowest GPU and link" },
+  { code = "gpu_memory", group = "GPU", what = "equal memory in a group", run = gpu_memory, why = "with equal shares the smallest card decides, the rest is stranded" },
+  { code = "gpu_vbios", group = "GPU", what = "one VBIOS in a group", run = gpu_vbios, why = "another VBIOS may mean other clocks, power limits and NVLink firmware" },
+  { code = "mig_mode", group = "GPU", what = "MIG in a group", run = mig_mode, why = "a GPU cut into slices has no NVLink and no peer access: it cannot be a member" },
+  { code = "mig_slices", group = "GPU", what = "MIG slices in one group", run = mig_slices, why = "NCCL reports a duplicate GPU: slices of one GPU cannot talk to each other" },
+}

@@ -1,0 +1,341 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Gather what the checks look at: the devices and links of the topology, joined with what sysfs and the driver's proc files say of the
+-- same GPUs, the environment with NCCL's hidden files, and what kind of host it is. Unknown stays nil: a check then says "skip".
+local cpuset = require("tpl.doctor.cpuset")
+local environ = require("tpl.doctor.environ")
+local find = require("tpl.find")
+local host_of = require("tpl.doctor.host")
+local pci_of = require("tpl.doctor.pci")
+
+local M = {}
+
+---@class tpl.doctor.Facts
+---@field host tpl.doctor.Host
+---@field env table<string, string>
+---@field env_where string
+---@field env_recorded boolean
+---@field nccl_files table[]
+---@field pci table?             sysfs
+---@field topo table?            record of `tpl topo`
+---@field gpus table[]           whole GPUs and slices, in index order (fields of `tpl topo`, and `sysfs` = tpl.doctor.PciDevice)
+---@field missed table[]         GPUs on the bus that the topology lacks
+---@field group table[]          those of them that a process would use
+---@field vm string?             how a virtual machine was recognised
+---@field container string?      how a container was recognised
+---@field models table[]
+---@field log table?             tpl.doctor.nccl_log
+---@field k8s table?             tpl.doctor.k8s
+local Facts = {}
+Facts.__index = Facts
+
+-- -- GPUs -------------------------------------------------------------------------------------------------------------
+
+local GPU_DIR = "proc/driver/nvidia/gpus"
+
+--- GPUs as the driver's proc files and sysfs know them, in PCI order.
+local function gpus_of_system(host, pci)
+  local by, list = {}, {}
+  local function add(address)
+    if not by[address] then
+      by[address] = { pci = address, kind = "gpu" }
+      list[#list + 1] = by[address]
+    end
+    return by[address]
+  end
+  for _, d in ipairs(pci_of.gpus(pci)) do
+    local gpu = add(d.pci)
+    gpu.sysfs, gpu.numa, gpu.cpus = d, d.numa, d.cpus
+  end
+  for _, name in ipairs(host:list(GPU_DIR) or {}) do
+    local address = pci_of.address(name)
+    if address then
+      local gpu, file = add(address), GPU_DIR .. "/" .. name .. "/information"
+      local uuid = host:field(file, "GPU UUID")
+      gpu.in_driver = true
+      gpu.name, gpu.vbios = host:field(file, "Model"), host:field(file, "Video BIOS")
+      gpu.uuid = uuid and uuid:find("^GPU%-%x") and uuid or nil
+      gpu.minor = tonumber(host:field(file, "Device Minor"))
+    end
+  end
+  table.sort(list, function(a, b) return a.pci < b.pci end)
+  return list
+end
+
+local function find_match(device, list, index)
+  local address = pci_of.address(device.pci)
+  for _, gpu in ipairs(list) do
+    if address and gpu.pci == address then return gpu end
+  end
+  for _, gpu in ipairs(list) do
+    if device.uuid and gpu.uuid == device.uuid then return gpu end
+  end
+  if not address and not device.uuid then return list[(device.index or index) + 1] end
+end
+
+--- Join the topology's devices with the system's; each alone is enough. The second result: those that the topology lacks.
+local function join(topo, system)
+  local out, taken = {}, {}
+  for _, device in ipairs(topo and topo.devices or {}) do
+    if device.kind ~= "cpu" then
+      local gpu = {}
+      for key, value in pairs(device) do gpu[key] = value end
+      gpu.kind = gpu.kind or "gpu"
+      local same = gpu.kind == "gpu" and find_match(device, system, #out) or nil
+      for key, value in pairs(same or {}) do
+        if gpu[key] == nil then gpu[key] = value end
+      end
+      if same then taken[same] = true end
+      out[#out + 1] = gpu
+    end
+  end
+  local has_topo = #out > 0
+  local missed = {}
+  for _, gpu in ipairs(system) do
+    if not has_topo then out[#out + 1] = gpu elseif not taken[gpu] then missed[#missed + 1] = gpu end
+  end
+  for i, gpu in ipairs(out) do
+    gpu.index = gpu.index or i - 1
+    gpu.uid = gpu.uid or gpu.uuid or "GPU" .. gpu.index
+    gpu.title = "GPU " .. gpu.index .. (gpu.pci and " (" .. gpu.pci .. ")" or "")
+  end
+  return out, missed
+end
+
+-- -- The group that a process would use -------------------------------------------------------------------------------
+
+--- Split CUDA_VISIBLE_DEVICES as the CUDA runtime does: it stops at the first entry that is no device.
+---@param text string
+---@return string[]
+function M.visible_words(text)
+  local out = {}
+  for word in text:gmatch("[^,]+") do out[#out + 1] = word:match("^%s*(.-)%s*$") end
+  return out
+end
+
+--- Find the device that one word of CUDA_VISIBLE_DEVICES means; indices are those of the PCI order.
+function Facts:device_of_word(word)
+  if word:find("^%d+$") then
+    local wanted, n = tonumber(word), 0
+    for _, gpu in ipairs(self.gpus) do
+      if gpu.kind == "gpu" then
+        if n == wanted then return gpu end
+        n = n + 1
+      end
+    end
+    return nil
+  end
+  local hit
+  for _, gpu in ipairs(self.gpus) do
+    if gpu.uuid and #word > 4 and gpu.uuid:lower():sub(1, #word) == word:lower() then
+      if hit then return nil end -- an ambiguous prefix is no device
+      hit = gpu
+    end
+  end
+  return hit
+end
+
+local function group_of(self)
+  local text = self.env.CUDA_VISIBLE_DEVICES
+  local out = {}
+  if text == nil then
+    for _, gpu in ipairs(self.gpus) do
+      if gpu.kind == "gpu" then out[#out + 1] = gpu end
+    end
+    return out
+  end
+  for _, word in ipairs(M.visible_words(text)) do
+    local gpu = self:device_of_word(word)
+    if not gpu then break end
+    out[#out + 1] = gpu
+  end
+  return out
+end
+
+-- -- Links ------------------------------------------------------------------------------------------------------------
+
+local function link_key(a, b) return a < b and a .. " " .. b or b .. " " .. a end
+
+--- Give what is known of a pair: {kind, pcie, p2p}; `kind` is nil where the topology does not say whether there is NVLink.
+---@return {kind: string?, pcie: string?, nvlinks: integer?, p2p: table?, nvlink_known: boolean}
+function Facts:link(a, b)
+  local stated = self.links_by[link_key(a.uid, b.uid)]
+  local pcie = stated and stated.pcie
+  if not pcie and a.sysfs and b.sysfs then pcie = pci_of.distance(a.sysfs, b.sysfs) end
+  if not pcie and a.numa and b.numa and a.numa ~= b.numa then pcie = "sys" end
+  if stated and stated.kind then
+    local is_pcie = stated.kind ~= "nvlink" and stated.kind ~= "c2c"
+    return {
+      kind = stated.kind, pcie = pcie or (is_pcie and stated.kind) or nil, nvlinks = stated.nvlinks, p2p = stated.p2p, p2p_ba = stated.p2p_ba,
+      data_ok = stated.data_ok, nvlink_known = true,
+    }
+  end
+  return { pcie = pcie, p2p = stated and stated.p2p, nvlink_known = false }
+end
+
+--- Iterate over the pairs of a list of devices.
+---@return {[1]: table, [2]: table, link: table}[]
+function Facts:pairs_of(list)
+  local out = {}
+  for i = 1, #list do
+    for j = i + 1, #list do out[#out + 1] = { list[i], list[j], link = self:link(list[i], list[j]) } end
+  end
+  return out
+end
+
+-- -- Kind of host -----------------------------------------------------------------------------------------------------
+
+local function container_of(host, env)
+  if host:exists(".dockerenv") then return "/.dockerenv" end
+  if host:exists("run/.containerenv") then return "/run/.containerenv" end
+  if env.KUBERNETES_SERVICE_HOST then return "KUBERNETES_SERVICE_HOST" end
+  if env.container then return "container=" .. env.container end
+  for _, path in ipairs { "proc/1/cgroup", "proc/self/cgroup" } do
+    local word = (host:read(path) or ""):match("docker[-/][%w]*") or (host:read(path) or ""):match("kubepods") or (host:read(path) or ""):match("libpod")
+      or (host:read(path) or ""):match("cri%-containerd")
+    if word then return word .. " in /" .. path end
+  end
+  if (host:read("proc/mounts") or ""):find("^overlay / overlay ") or (host:read("proc/mounts") or ""):find("\noverlay / overlay ") then
+    return "/ is an overlay in /proc/mounts"
+  end
+end
+
+local function vm_of(host)
+  local kind = host:word("sys/hypervisor/type")
+  if kind then return kind .. " in /sys/hypervisor/type" end
+  if (host:read("proc/cpuinfo") or ""):find("\nflags[^\n]* hypervisor[ \n]") then return "flag hypervisor in /proc/cpuinfo" end
+  local vendor = host:word("sys/class/dmi/id/sys_vendor") or ""
+  for _, name in ipairs { "QEMU", "VMware", "Xen", "Google", "innotek", "OpenStack", "KubeVirt", "Nutanix" } do
+    if vendor:find(name, 1, true) then return vendor .. " in /sys/class/dmi/id/sys_vendor" end
+  end
+end
+
+--- Say who made the CPU: "intel", "amd", "arm" or nil.
+function Facts:cpu_vendor()
+  local info = self.host:read("proc/cpuinfo") or ""
+  if info:find("GenuineIntel", 1, true) then return "intel" end
+  if info:find("AuthenticAMD", 1, true) then return "amd" end
+  if info:find("CPU implementer", 1, true) then return "arm" end
+end
+
+-- -- Settings ---------------------------------------------------------------------------------------------------------
+
+--- Give a variable as NCCL sees it: from the environment, else from its hidden files.
+---@param name string
+---@return string? value
+---@return string? where
+function Facts:setting(name)
+  if self.env[name] ~= nil and self.env[name] ~= "" then return self.env[name], self.env_where end
+  for _, file in ipairs(self.nccl_files) do
+    local setting = file.settings[name]
+    if setting then return setting.value, setting.where end
+  end
+end
+
+--- RDMA devices: names in sys/class/infiniband, else the topology's NICs that are called so.
+---@return {name: string, layer: string?, state: string?, sysfs: tpl.doctor.PciDevice?}[]
+function Facts:rdma()
+  local out = {}
+  for _, name in ipairs(self.host:list("sys/class/infiniband") or {}) do
+    local dir = "sys/class/infiniband/" .. name
+    local real = self.host:link(dir .. "/device")
+    local address = real and pci_of.address(real:match("([^/]+)$"))
+    out[#out + 1] = {
+      name = name, layer = self.host:word(dir .. "/ports/1/link_layer"), state = self.host:word(dir .. "/ports/1/state"),
+      sysfs = address and self.pci and self.pci.by[address] or nil, where = "/" .. dir,
+    }
+  end
+  if #out > 0 then return out end
+  for _, nic in ipairs(self.topo and self.topo.nics or {}) do
+    local name = nic.device or nic.name
+    if tostring(name):find("^mlx%d") or tostring(name):find("^bnxt_re") or tostring(name):find("^irdma") or tostring(name):find("^efa") then
+      out[#out + 1] = { name = name, nic = nic, where = "topology" }
+    end
+  end
+  return out
+end
+
+--- Give the cores this process may use, and where that is said.
+---@return table? set
+---@return string? text
+---@return string? where
+function Facts:allowed_cpus()
+  local text = self.host:field("proc/self/status", "Cpus_allowed_list")
+  local where = "Cpus_allowed_list in /proc/self/status"
+  local set = text and cpuset.parse(text)
+  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.cpus", "sys/fs/cgroup/cpuset/cpuset.effective_cpus" } do
+    local limit = self.host:word(path)
+    local other = limit and cpuset.parse(limit)
+    if other and next(other) then
+      local both = set and cpuset.both(set, other) or other
+      if not set or cpuset.count(both) < cpuset.count(set) then set, text, where = both, cpuset.text(both), "/" .. path end
+    end
+  end
+  return set, text, where
+end
+
+--- Give the cores of a GPU's NUMA node.
+---@return table? set
+---@return string? text
+function Facts:cpus_of(gpu)
+  local text = gpu.cpus
+  if (not text or text == "") and gpu.numa then text = self.host:word("sys/devices/system/node/node" .. gpu.numa .. "/cpulist") end
+  local set = text and cpuset.parse(text)
+  if set and next(set) then return set, text end
+end
+
+--- Say whether findings that only hurt several GPUs should be failures here: a host with GPUs, or a recorded one.
+function Facts:matters() return #self.gpus > 0 or self.host.kind ~= "live" end
+
+-- -- Gathering --------------------------------------------------------------------------------------------------------
+
+local TOPO_FILES = { "topo.yaml", "topo.yml", "topo.json", "topo.txt", "topo.xml", "nvidia-smi-topo.txt" }
+
+--- Read the recorded topology of a tree.
+local function topo_of_tree(dir)
+  for _, name in ipairs(TOPO_FILES) do
+    local path = find.join(dir, name)
+    if require("tpl.core").sys.is_file(path) then
+      local topo, e = require("tpl.topo").read({ path })
+      if not topo then require("tpl.err").throw(e) end
+      return topo
+    end
+  end
+end
+
+--- Probe through NVML and sysfs; nil when that is not to be had.
+local function probe(root)
+  local ok, topo = pcall(function()
+    if not root then return (require("tpl.topo").probe()) end
+    local read = require("tpl.topo.probe").read { root = root }
+    return read and require("tpl.topo").new(read)
+  end)
+  return ok and topo or nil
+end
+
+local function topo_of(host, opts)
+  if opts.topo then return opts.topo end
+  if host.kind == "bundle" then return host.parts.topo end
+  if host.kind == "live" then return probe() end
+  return topo_of_tree(host.where) or (find.env("TPL_NVML") and probe(host.where)) or nil
+end
+
+---@param host tpl.doctor.Host
+---@param opts? {topo?: table, own?: tpl.doctor.Host, models?: table[], log?: table, k8s?: table}
+---@return tpl.doctor.Facts
+function M.gather(host, opts)
+  opts = opts or {}
+  local self = setmetatable({ host = host, models = opts.models or {}, log = opts.log, k8s = opts.k8s, links_by = {} }, Facts)
+  self.env, self.env_where, self.env_recorded = environ.read(host, opts.own or (host.kind == "live" and host) or host_of.live())
+  self.nccl_files = environ.nccl_files(host, self.env)
+  self.pci = pci_of.read(host)
+  self.topo = topo_of(host, opts)
+  self.gpus, self.missed = join(self.topo, gpus_of_system(host, self.pci))
+  for _, link in ipairs(self.topo and self.topo.links or {}) do
+    if link.a and link.b then self.links_by[link_key(link.a, link.b)] = link end
+  end
+  self.group = group_of(self)
+  self.container, self.vm = container_of(host, self.env), vm_of(host)
+  return self
+end
+
+return M
