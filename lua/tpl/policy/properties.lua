@@ -88,7 +88,9 @@ end
 
 local facts = { "models", "joined", "full", "weakest", "total", "worst", "sockets", "nodes" }
 
-local function worth(t, uids)
+-- Which cards they are counts where only indices changed: the ranking knows no better card, and an index must not decide it. When a device is gone,
+-- the ranking's own point 7, the most useful remainder, may take other cards.
+local function worth(t, uids, with_cards)
   local words, what = {}, {}
   if #uids > 1 then
     local f = groups.describe(t, uids)
@@ -96,17 +98,17 @@ local function worth(t, uids)
   end
   for i, uid in ipairs(uids) do
     local d = t:dev(uid)
-    what[i] = ("%s %s %s %s"):format(d.kind, tostring(d.name), tostring(d.mem_bytes), tostring(d.mig and d.mig.profile))
+    what[i] = with_cards and ("%s %s %s %s"):format(d.kind, tostring(d.name), tostring(d.mem_bytes), tostring(d.mig and d.mig.profile)) or d.kind
   end
   table.sort(what)
   return table.concat(words, " ") .. " | " .. table.concat(what, ", ")
 end
 
 --- Say what a placement is worth, in a text that is equal for equal groups.
-local function worth_of(a)
+local function worth_of(a, with_cards)
   local replicas = {}
   for i, r in ipairs(a.placement and a.placement.replicas or {}) do
-    local stages = util.map(r.stages, function(s) return worth(a.topo, s.devices or {}) end)
+    local stages = util.map(r.stages, function(s) return worth(a.topo, s.devices or {}, with_cards) end)
     table.sort(stages)
     replicas[i] = table.concat(stages, "\n")
   end
@@ -115,14 +117,14 @@ local function worth_of(a)
 end
 
 --- Say how two answers differ, nil where they are the same or a tie.
-local function difference(a, b)
+local function difference(a, b, with_cards)
   if (a.refused ~= nil) ~= (b.refused ~= nil) then
     local other = b.refused or a.refused
     return b.refused and ("refuses (%s) instead of taking %s"):format(other, show(chosen(a)))
       or ("takes %s instead of refusing (%s)"):format(show(chosen(b)), other)
   end
   local x, y = chosen(a), chosen(b)
-  if util.same(x, y) or worth_of(a) == worth_of(b) then return nil end
+  if util.same(x, y) or worth_of(a, with_cards) == worth_of(b, with_cards) then return nil end
   return ("takes %s instead of %s, and these are not equal"):format(show(y), show(x))
 end
 
@@ -201,7 +203,7 @@ local function index_free(p, case, first, thorough)
     local record = permute.indices(case.record, order)
     local other, failure = answer(p, record, case)
     if not other then return on(record, failure) end
-    local how = difference(first, other)
+    local how = difference(first, other, true)
     if how then return failed("index_free", "with other device indices it " .. how) end
   end
 end
@@ -255,7 +257,7 @@ function M.check(p, case, o)
   again, failure = answer(p, case.record, case)
   if failure then return failure end
   if not util.same(first.placement, again.placement) or first.refused ~= again.refused then
-    return failed("deterministic", "on the same machine it " .. (difference(first, again) or "gives another placement"))
+    return failed("deterministic", "on the same machine it " .. (difference(first, again, true) or "gives another placement"))
   end
   if first.placement then
     local message = mixed_group(first)
