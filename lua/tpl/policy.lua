@@ -6,6 +6,7 @@
 local check = require("tpl.policy.check")
 local err = require("tpl.err")
 local find = require("tpl.find")
+local graph = require("tpl.topo.graph")
 local guard = require("tpl.policy.guard")
 local script = require("tpl.script")
 local util = require("tpl.util")
@@ -83,9 +84,18 @@ end
 
 local function at_line(p, line) return line and file_of(debug.getinfo(p.call, "S").source) .. ":" .. line or p.where end
 
+--- Copy a topology; its index is made anew, since it points into the tables of the original.
+local function copy_topo(topo)
+  local copy = guard.copy(topo)
+  return graph.is(topo) and graph.new(copy) or copy
+end
+
 local function call(p, o, topo, model, want, on_line)
-  return guard.call(p.call, { source = debug.getinfo(p.call, "S").source, hard_s = o.hard_s or M.HARD_S, clock = o.clock, on_line = on_line },
-    guard.copy(topo), guard.copy(model), guard.copy(want))
+  local seen = { topo = copy_topo(topo), model = guard.copy(model), want = guard.copy(want) }
+  local ok, got, seconds = guard.call(p.call, { source = debug.getinfo(p.call, "S").source, hard_s = o.hard_s or M.HARD_S, clock = o.clock,
+    on_line = on_line }, seen.topo, seen.model, seen.want)
+  if o.seen and not on_line then o.seen(seen) end
+  return ok, got, seconds
 end
 
 --- Give the line of the `return` that a function left through: it is called once more with a hook on its lines.
@@ -144,6 +154,7 @@ end
 ---@field soft_s number?   instead of M.SOFT_S
 ---@field hard_s number?   instead of M.HARD_S
 ---@field clock? fun(): number
+---@field seen? fun(copies: {topo: table, model: table, want: table})   what the policy was given, as it left it
 
 --- Run a policy on copies of its arguments and check what it returns.
 ---@param p tpl.Policy|function|string
