@@ -7,6 +7,7 @@ local engines = require "tpl.engine"
 local err = require "tpl.err"
 local json = require "tpl.json"
 local make = require "tpl.plan.make"
+local mesh = require "tpl.plan.mesh"
 local order = require "tpl.plan.order"
 local tap = require "tpl.tap"
 local util = require "tpl.util"
@@ -50,7 +51,8 @@ end
 
 local function reference_deploy(deploy)
   local d = setmetatable(util.copy(deploy), getmetatable(deploy))
-  d.mesh, d.pp, d.stages, d.shares, d.layout = nil, 1, nil, nil, {} -- nothing is cut, so every model has it
+  d.mesh, d.pp, d.stages, d.shares, d.layout, d.place = mesh.new "tp=1", 1, nil, nil, {}, "auto" -- nothing is cut, so every model has it
+  d.replicas, d.require = 1, {}
   return d
 end
 

@@ -49,6 +49,8 @@ through the model's chat template.
       { name = "--top-p", value = "X", real = { 0, 1 }, help = "sample from the likeliest tokens that together have this probability" },
       { name = "--top-k", value = "N", number = { 0, 2 ^ 30 }, help = "sample from the N likeliest tokens" },
       { name = "--seed", value = "N", number = { 0, 2 ^ 53 }, help = "seed of the random numbers (also TPL_SEED)" },
+      { name = "--manifest", value = "FILE", help = "run on the devices of this manifest and refuse drift (exit 4); written when it is not there" },
+      { name = "--accept-drift", help = "take what has changed, and write the manifest anew" },
       { name = "--system", value = "TEXT", help = "a system message before the prompt" }),
   },
   {

@@ -56,11 +56,24 @@ function M.plan_options(ctx)
   }
 end
 
---- Make the plan of a deployment, or throw.
-function M.plan(ctx, d)
-  local p, e = ctx.engine.make(d or M.read(ctx), M.plan_options(ctx))
-  if not p then err.throw(e) end
+--- Make the plan of a deployment, or throw. With --manifest it is held to that file, or writes it.
+---@param d? tpl.Deploy
+---@param is_other? boolean   not the deployment that the options are for: --manifest does not apply
+function M.plan(ctx, d, is_other)
+  d = d or M.read(ctx)
+  local path, p = not is_other and ctx.args.opts.manifest or nil, nil
+  local function make(options)
+    local made, e = ctx.engine.make(d, options)
+    if not made then err.throw(e) end
+    return made
+  end
+  local is_there = path and require("tpl.core").sys.exists(path)
+  if is_there then p = require("tpl.cli.manifest").hold(ctx, path, make, M.plan_options(ctx)) else p = make(M.plan_options(ctx)) end
   for _, w in ipairs(p.warnings or {}) do ctx:warn(w) end
+  if path and (not is_there or ctx.args.opts.accept_drift) then
+    require("tpl.cli.manifest").write(ctx, p, path)
+    ctx.out:note("wrote %s", path)
+  end
   return p
 end
 

@@ -40,7 +40,7 @@ end
 local function diff(ctx, p, path)
   local d, e = require("tpl.deploy").open(path)
   if not d then err.throw(e) end
-  return require("tpl.plan.diff").of(p, deployment.plan(ctx, d))
+  return require("tpl.plan.diff").of(p, deployment.plan(ctx, d, true))
 end
 
 -- Everything that options add to a plan's report; gives what must be said after printing.
@@ -94,6 +94,7 @@ end
 
 function M.run(ctx)
   local p = deployment.plan(ctx)
+  for _, w in ipairs(p.cost and p.cost.warnings or {}) do ctx:warn { code = w.code, message = w.message, where = "cost" } end
   local refused = extend(ctx, p)
   local _, unfit = err.try(deployment.check_fit, p)
   unfit = unfit or refused

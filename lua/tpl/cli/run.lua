@@ -185,8 +185,17 @@ local function load_event(ctx)
   end
 end
 
+-- A record of what runs where, for a later --manifest; a cache that cannot be written costs that, no more.
+local function note_manifest(ctx, p)
+  local manifest = require("tpl.cli.manifest")
+  local path = manifest.default_path(p.deploy)
+  sys().mkdir_p((path:gsub("/[^/]*$", "")))
+  if err.try(function() manifest.write(ctx, p, path, 0) return true end) then p.report.manifest = path end
+end
+
 local function open_session(ctx, d)
   local p = deployment.plan(ctx, d)
+  if not ctx.args.opts.manifest then note_manifest(ctx, p) end
   if ctx.json then plan_event(ctx, p) else plan.print(ctx, p) end
   local session = { ctx = ctx, plan = p, text = deployment.text(p) }
   if not p.tokenizer_path then

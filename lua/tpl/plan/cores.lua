@@ -29,7 +29,7 @@ local function all_cores(ranks)
 end
 
 --- Decide the threads of CPU ranks and give every rank its cores.
----@param ranks table[]      with device; get cpus (list of cores, nil unknown) and numa
+---@param ranks table[]      with device; get cores (a list, nil unknown), cpus (the same as text) and numa
 ---@param wanted integer?    threads per rank; nil: cores / ranks, at least 1
 ---@return integer threads
 ---@return boolean is_pinned  every thread has a core of its own
@@ -42,11 +42,9 @@ function M.assign(ranks, wanted)
   for _, b in ipairs(ranks) do
     local own = cpuset.parse(b.device.cpus) or {}
     b.numa = b.device.numa
-    if not is_cpu(b) then b.cpus = #own > 0 and own or nil
-    elseif is_pinned and #own >= threads then b.cpus = first(own, threads)
-    else
-      b.cpus, is_pinned = own, false
-    end
+    if is_cpu(b) and is_pinned and #own >= threads then own = first(own, threads) elseif is_cpu(b) then is_pinned = false end
+    b.cores = #own > 0 and own or nil
+    b.cpus = b.cores and cpuset.format(b.cores)
   end
   return threads, is_pinned
 end

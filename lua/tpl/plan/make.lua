@@ -138,12 +138,24 @@ local function plan_placement(self, cost, head)
   return given or stages.placed(self.placed.replicas[1].stages, deploy, context)
 end
 
+-- The devices that talk to each other: one list for each replica.
+local function replica_groups(self)
+  local out = {}
+  for i, replica in ipairs(self.placed.replicas) do
+    out[i] = {}
+    for _, s in ipairs(replica.stages) do
+      for _, uid in ipairs(s.devices) do table.insert(out[i], uid) end
+    end
+  end
+  return out
+end
+
 -- What every plan ends with, once its ranks have bytes.
 local function finish(self)
   self.cost = price.of(self)
   choices.check_require(self)
   self.moves = moves.of(self)
-  self.env = nccl_env.of(self.topo, self.placed)
+  self.env = nccl_env.make(self.topo, replica_groups(self))
   self.hash = plan_hash(self)
   self.report = report.make(self)
   return self

@@ -31,7 +31,6 @@ function M.of(plan)
   end
   local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
   if not e then return nil end -- a device that no rates are known for
-  for _, w in ipairs(e.warnings or {}) do plan:warn(w.code, w.message, "cost") end
   return e
 end
 

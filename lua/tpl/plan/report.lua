@@ -45,7 +45,8 @@ end
 
 local function model(plan)
   return { arch = plan.config.arch, params = or_null(count_params(plan)), weight_bytes = or_null(file_bytes(plan) or plan.shape.weight_bytes),
-    format = plan.checkpoint and plan.checkpoint:kind() or null, sha256 = null }
+    format = plan.checkpoint and plan.checkpoint:kind() or null, sha256 = null, path = or_null(plan.open.path),
+    n_head = or_null(plan.shape.n_head), n_kv = or_null(plan.shape.n_kv) }
 end
 
 -- -- Stages and ranks ------------------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ end
 local function rank(plan, b)
   local s, coord = b.stage, {}
   for _, a in ipairs(s.mesh.axes) do coord[a] = s.mesh:coord(b.local_rank, a) end
-  return { rank = b.rank, stage = s.i, replica = b.replica, coord = coord, uid = b.device.uid, cpus = list(b.cpus), numa = or_null(b.numa),
+  return { rank = b.rank, stage = s.i, replica = b.replica, coord = coord, uid = b.device.uid, cpus = list(b.cores), numa = or_null(b.numa),
     shards = s.graph and shards(s, b.local_rank) or b.shards or {},
     bytes = { weights = b.weights, arena = b.arena, comm = b.comm, kv = b.kv, io = b.io, other = b.other,
       total = b.total, capacity = or_null(b.capacity), stranded = or_null(b.stranded) },
