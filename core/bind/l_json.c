@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "bind/bind.h"
 #include "bind/json_encode.h"
+#include "bind/json_push.h"
 
 #define ARRAY_MT "tpl.json.array"
 #define REAL_MT "tpl.json.real"
@@ -99,6 +100,25 @@ static void push_value(lua_State *L, const json_t *v, bool typed)
     }
 }
 
+void **tpl_json_box(lua_State *L)
+{
+    return tpl_box_new(L, &doc_class);
+}
+
+static void unbox(lua_State *L, bool typed)
+{
+    int box_at = lua_gettop(L);
+    push_value(L, tpl_box_get(L, box_at, &doc_class), typed);
+    luaL_callmeta(L, box_at, "__gc"); /* frees the document now, not at the next collection */
+    lua_settop(L, box_at + 1);
+    lua_remove(L, box_at);
+}
+
+void tpl_json_unbox(lua_State *L)
+{
+    unbox(L, false);
+}
+
 /* decode(text, options) -> value; options: depth (64), typed (numbers with '.' or 'e' are marked), where (name for messages) */
 static int json_decode(lua_State *L)
 {
@@ -116,15 +136,12 @@ static int json_decode(lua_State *L)
         typed = lua_toboolean(L, -2);
         where = luaL_optstring(L, -1, "");
     }
-    void **box = tpl_box_new(L, &doc_class);
-    int box_at = lua_gettop(L);
+    void **box = tpl_json_box(L);
     json_t *v;
     tpl_err err = { 0 };
     if (tpl_json_parse(&v, text, len, depth, where, &err)) return tpl_push_err(L, &err);
     *box = v;
-    push_value(L, v, typed);
-    luaL_callmeta(L, box_at, "__gc"); /* frees the document now, not at the next collection */
-    lua_settop(L, box_at + 1);
+    unbox(L, typed);
     return 1;
 }
 

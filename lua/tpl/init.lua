@@ -16,10 +16,11 @@ local parts = {
   plan = module("tpl.plan.make"), open = member("tpl.engine", "open"),
   args = member("tpl.deploy", "args"), deploy = module("tpl.deploy"),
   cost = module("tpl.cost"), json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
+  yaml = module("tpl.yaml"), xml = module("tpl.xml"),
   comm = member("tpl.core", "comm"), core = module("tpl.core"), err = module("tpl.err"),
 }
 
-local later = { "yaml", "topo", "router", "policy", "op" }
+local later = { "topo", "router", "policy", "op" }
 
 for _, name in ipairs(later) do
   parts[name] = function()

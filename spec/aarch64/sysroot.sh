@@ -11,7 +11,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 packages="libc6 libgcc-s1 libluajit-5.1-2 libluajit-5.1-dev libjansson4 libjansson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev
-libcmocka0 libcmocka-dev"
+libcmocka0 libcmocka-dev libyaml-0-2 libyaml-dev libexpat1 libexpat1-dev libhwloc15 libhwloc-dev libudev1"
 root=$PWD/build-aarch64/sysroot apt=$PWD/build-aarch64/apt
 
 if [ -f "$root/filled-with" ] && [ "$(cat "$root/filled-with")" = "$packages" ]; then exit 0; fi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Cross build for aarch64 with Debian's gcc-aarch64-linux-gnu: cmake -S . -B build-aarch64 -G Ninja -DCMAKE_TOOLCHAIN_FILE=spec/aarch64/toolchain.cmake
-# The C library is the cross compiler's own; LuaJIT, jansson, PCRE2, utf8proc and cmocka come from build-aarch64/sysroot, which sysroot.sh fills.
+# The C library is the cross compiler's own; all other libraries come from build-aarch64/sysroot, which sysroot.sh fills.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)

@@ -3,6 +3,7 @@
 --- held against what NCCL plans with, since rates on paper are not reached; what is unknown is assumed to be slow.
 -- Constants: NCCL 2.30.7 topo.h, facts/topology.md section 4 "Link bandwidth constants".
 local device = require "tpl.cost.device"
+local pair = require "tpl.topo.pair"
 
 local M = {}
 
@@ -41,43 +42,47 @@ local function sys_gb_s(cpu, pcie_gen)
   return pcie_gen >= 5 and 22 or 10
 end
 
-local function host_cpu(t, dev)
-  for _, h in ipairs(t.hosts or {}) do
-    if dev and h.id == dev.host then return h.cpu end
+-- What is asked for with every pair, once per topology: the CPU of each host and how many GPUs it has.
+local hosts_of = setmetatable({}, { __mode = "k" })
+
+local function host_of(t, id)
+  local hosts = hosts_of[t]
+  if not hosts then
+    hosts = {}
+    for _, h in ipairs(t.hosts or {}) do hosts[h.id] = { cpu = h.cpu, gpus = 0 } end
+    for _, d in ipairs(t.devices or {}) do
+      local h = hosts[d.host]
+      if h and d.kind ~= "cpu" then h.gpus = h.gpus + 1 end
+    end
+    hosts_of[t] = hosts
   end
+  return hosts[id] or { gpus = 0 }
 end
 
 local function has_amd(cpu) return cpu and cpu.vendor and cpu.vendor:find("AMD") ~= nil end
 
-local function gpus_of(t, host)
-  local n = 0
-  for _, d in ipairs(t.devices or {}) do if d.host == host and d.kind ~= "cpu" then n = n + 1 end end
-  return n
-end
-
-local function is_direct(t, class, cpu, host)
-  return class == "pix" or class == "pxb" or class ~= "shm" and has_amd(cpu) and gpus_of(t, host) <= 2
+local function is_direct(class, host)
+  return class == "pix" or class == "pxb" or class ~= "shm" and has_amd(host.cpu) and host.gpus <= 2
 end
 
 -- What the class would give and whether through host memory; each worse class gives no more.
 local function assumed_gb_s(t, class, l, a, b)
   local sa, sb = device.of(a), device.of(b)
-  if class == "nvlink" then return (l.nvlinks or 1) * math.min(per_nvlink(sm_of(a, sa)), per_nvlink(sm_of(b, sb))) end
+  if class == "nvlink" then
+    local count = l.nvlinks or l.via_switch and math.min(sa and sa.nvlinks or 1, sb and sb.nvlinks or 1) or 1
+    return count * math.min(per_nvlink(sm_of(a, sa)), per_nvlink(sm_of(b, sb)))
+  end
   if class == "c2c" then return C2C_GB_S end
   if class == "net" then return NET_GB_S end
-  local cpu, gb_s = host_cpu(t, a), math.min(pcie_gb_s(a, sa), pcie_gb_s(b, sb))
+  local host = host_of(t, a.host)
+  local cpu, gb_s = host.cpu, math.min(pcie_gb_s(a, sa), pcie_gb_s(b, sb))
   local word = class == "shm" and (l.pcie or "sys") or class
   if word ~= "pix" and word ~= "pxb" then
     if not has_amd(cpu) then gb_s = gb_s * 5 / 6 end
     if word == "sys" then gb_s = math.min(gb_s, sys_gb_s(cpu, a.pcie and a.pcie.gen or sa and sa.pcie and sa.pcie.gen or 3)) end
   end
-  if is_direct(t, class, cpu, a.host) then return gb_s end
+  if is_direct(class, host) then return gb_s end
   return gb_s * SHM, true
-end
-
-local function is_refused(p2p)
-  if type(p2p) ~= "table" then return false end
-  return p2p.read ~= nil and p2p.read ~= "ok" and p2p.read ~= "u" or p2p.write ~= nil and p2p.write ~= "ok" and p2p.write ~= "u"
 end
 
 ---@class tpl.cost.Link
@@ -105,7 +110,7 @@ function M.of(t, a, b)
     l = { kind = da and db and da.host ~= db.host and "net" or "sys" }
   end
   local class = l.kind
-  if class ~= "net" and is_refused(l.p2p) then class = "shm" end
+  if class ~= "net" and pair.refused(l) then class = "shm" end
   if l.source == "measured" and l.gb_s then
     return { class = class, gb_s = l.gb_s, us = l.us or latency[class], source = "measured",
       transport = class == "net" and "net" or class == "shm" and "shm" or "p2p" }

@@ -1,0 +1,97 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Add what a finished topology leaves open to its doubts: pairs without a link, contradictions, forced choices.
+-- Importers note what they repaired, with line numbers; here is only what the whole record shows.
+local pair = require("tpl.topo.pair")
+
+local M = {}
+
+local function adder(t)
+  local seen = {}
+  for _, doubt in ipairs(t.doubts) do seen[tostring(doubt.code) .. "|" .. tostring(doubt.message)] = true end
+  return function(code, message)
+    local key = code .. "|" .. message
+    if seen[key] then return end
+    seen[key] = true
+    t.doubts[#t.doubts + 1] = { code = code, message = message }
+  end
+end
+
+local function has(t, code)
+  for _, doubt in ipairs(t.doubts) do
+    if doubt.code == code then return true end
+  end
+  return false
+end
+
+local MOST_NAMED = 6
+
+local function named(list)
+  local out = {}
+  for i = 1, math.min(#list, MOST_NAMED) do out[i] = list[i] end
+  return table.concat(out, ", ") .. (#list > MOST_NAMED and (" and %d more"):format(#list - MOST_NAMED) or "")
+end
+
+local function gpus_of(t, host)
+  local out = {}
+  for _, d in ipairs(t.devices) do
+    if d.kind == "gpu" and d.host == host then out[#out + 1] = d.uid end
+  end
+  return out
+end
+
+local function missing_links(t, add)
+  for _, host in ipairs(t.hosts) do
+    local uids, missing, known = gpus_of(t, host.id), {}, 0
+    for i, a in ipairs(uids) do
+      for j = i + 1, #uids do
+        if t:either(a, uids[j]) then known = known + 1 else missing[#missing + 1] = a .. "-" .. uids[j] end
+      end
+    end
+    if missing[1] and known > 0 then
+      add("links_missing", ("the input says nothing about %d of %d pairs of GPUs: %s"):format(#missing, #missing + known, named(missing)))
+    elseif missing[1] then
+      add("links_unknown", ("no links between the %d GPUs of %s are known: groups are chosen by NUMA node and order only"):format(#uids, host.id))
+    end
+  end
+end
+
+local function refused_nvlink(t, add)
+  local list = {}
+  for _, link in ipairs(t.links) do
+    if pair.is_nvlink(link) and pair.refused(link) then list[#list + 1] = link.a .. "-" .. link.b end
+  end
+  if list[1] and not has(t, "nvlink_p2p_refused") then
+    add("nvlink_p2p_refused", ("NVLink is reported but peer access is refused: %s; not counted as NVLink until a probe says otherwise"):format(named(list)))
+  end
+end
+
+local function forced_sys(t, add)
+  local best = t.suggest.tp2[1]
+  local link = best and t:either(best[1], best[2])
+  if link and pair.nvlinks(link) == 0 and pair.word(link) == "sys" then
+    add("pair_crosses_sockets", ("even the best pair, %s and %s, is joined across sockets (SYS)"):format(best[1], best[2]))
+  end
+end
+
+local function numa_unknown(t, add)
+  local list, gpus = {}, 0
+  for _, d in ipairs(t.devices) do
+    if d.kind == "gpu" then
+      gpus = gpus + 1
+      if not t:numa_node(d.uid) then list[#list + 1] = d.uid end
+    end
+  end
+  if list[1] and gpus > 1 then add("numa_unknown", ("the NUMA node is unknown of %s"):format(#list == gpus and "every GPU" or named(list))) end
+end
+
+--- Add doubts; those that are already noted are not repeated.
+---@param t tpl.Topo
+function M.add(t)
+  local add = adder(t)
+  refused_nvlink(t, add)
+  missing_links(t, add)
+  numa_unknown(t, add)
+  forced_sys(t, add)
+end
+
+return M
