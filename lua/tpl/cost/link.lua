@@ -18,7 +18,7 @@ local NET_GB_S = 12    -- NCCL's default for a network
 local C2C_GB_S = 450 * STATED
 
 -- us of one message besides its bytes: NCCL's LL base and hop (section 5).
-local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node = 7.6, sys = 7.6, shm = 7.6, net = 9.3, cpu = 1 }
+local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node = 7.6, sys = 7.6, shm = 7.6, net = 9.3, cpu = 0.3 }
 
 -- GB/s of one NVLink, by compute capability.
 local function per_nvlink(sm)
