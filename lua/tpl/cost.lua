@@ -37,4 +37,21 @@ function M.ops(list, device) return require("tpl.cost.ops").list(list, device) e
 ---@return tpl.Err?
 function M.estimate(t, shape, replica, want) return require("tpl.cost.estimate").of(t, shape, replica, want) end
 
+--- Cut a model into one run of layers per group of devices, by time and memory.
+---@param shape tpl.Shape
+---@param t table             topology
+---@param groups string[][]
+---@param want table
+---@return integer[][]?       {first, last} of each stage, 0-based
+---@return tpl.Err?
+function M.cut(shape, t, groups, want) return require("tpl.cost.cut").of(shape, t, groups, want) end
+
+--- Share a model among unequal devices in whole KV heads; nil where there are fewer heads than devices.
+---@param shape tpl.Shape
+---@param t table
+---@param uids string[]
+---@param how? {by: "memory"|"speed"?, usable: number?}
+---@return integer[]?
+function M.shares(shape, t, uids, how) return require("tpl.cost.shares").of(shape, t, uids, how) end
+
 return M

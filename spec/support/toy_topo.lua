@@ -22,8 +22,8 @@ function Toy:set(a, b, link)
 end
 
 --- Make a topology.
----@param spec {n: integer, name: string?, names: string[]?, mem_bytes: number[]?, free_bytes: number[]?, kind: string?, link: table, hosts: integer?, net: table?, cpu: table?, pcie: table?}
----   hosts: devices are dealt to them evenly, pairs across get `net`
+---@param spec {n: integer, name: string?, names: string[]?, mem_bytes: number[]?, free_bytes: number[]?, kind: string?, link: table,
+---   hosts: integer?, net: table?, cpu: table?, pcie: table?}   hosts: devices are dealt to them evenly, pairs across get `net`
 function M.new(spec)
   local t = { devices = {}, by_uid = {}, by_pair = {}, hosts = {} }
   for k, f in pairs(Toy) do t[k] = f end

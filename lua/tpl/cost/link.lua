@@ -3,6 +3,7 @@
 --- held against what NCCL plans with, since rates on paper are not reached; what is unknown is assumed to be slow.
 -- Constants: NCCL 2.30.7 topo.h, facts/topology.md section 4 "Link bandwidth constants".
 local device = require "tpl.cost.device"
+local pair = require "tpl.topo.pair"
 
 local M = {}
 
@@ -10,12 +11,14 @@ local M = {}
 M.order = { nvlink = 1, c2c = 2, pix = 3, pxb = 4, phb = 5, node = 6, sys = 7, shm = 8, net = 9 }
 
 local STATED = 0.8     -- of a stated rate, where NCCL has no figure: copies reach 80 to 88 % (facts/topology.md section 9)
-local SHM = 0.5        -- through a buffer in host memory every byte crosses two PCIe links and the memory
+-- Through a buffer in host memory every byte crosses two PCIe links and the memory. NCCL goes that way where P2P is refused, and
+-- beyond PXB unless the CPU is AMD's and the host has two GPUs at most (section 4, "Direct P2P rule").
+local SHM = 0.5
 local NET_GB_S = 12    -- NCCL's default for a network
 local C2C_GB_S = 450 * STATED
 
 -- us of one message besides its bytes: NCCL's LL base and hop (section 5).
-local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node = 7.6, sys = 7.6, shm = 7.6, net = 9.3, cpu = 1 }
+local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node = 7.6, sys = 7.6, shm = 7.6, net = 9.3, cpu = 0.3 }
 
 -- GB/s of one NVLink, by compute capability.
 local function per_nvlink(sm)
@@ -39,34 +42,47 @@ local function sys_gb_s(cpu, pcie_gen)
   return pcie_gen >= 5 and 22 or 10
 end
 
-local function host_cpu(t, dev)
-  for _, h in ipairs(t.hosts or {}) do
-    if dev and h.id == dev.host then return h.cpu end
+-- What is asked for with every pair, once per topology: the CPU of each host and how many GPUs it has.
+local hosts_of = setmetatable({}, { __mode = "k" })
+
+local function host_of(t, id)
+  local hosts = hosts_of[t]
+  if not hosts then
+    hosts = {}
+    for _, h in ipairs(t.hosts or {}) do hosts[h.id] = { cpu = h.cpu, gpus = 0 } end
+    for _, d in ipairs(t.devices or {}) do
+      local h = hosts[d.host]
+      if h and d.kind ~= "cpu" then h.gpus = h.gpus + 1 end
+    end
+    hosts_of[t] = hosts
   end
+  return hosts[id] or { gpus = 0 }
 end
 
--- What the class would give; each worse class gives no more.
+local function has_amd(cpu) return cpu and cpu.vendor and cpu.vendor:find("AMD") ~= nil end
+
+local function is_direct(class, host)
+  return class == "pix" or class == "pxb" or class ~= "shm" and has_amd(host.cpu) and host.gpus <= 2
+end
+
+-- What the class would give and whether through host memory; each worse class gives no more.
 local function assumed_gb_s(t, class, l, a, b)
-  local sa, sb = device.of(a) or nil, device.of(b) or nil
-  local pcie = math.min(pcie_gb_s(a, sa), pcie_gb_s(b, sb))
-  if class == "nvlink" then return (l.nvlinks or 1) * math.min(per_nvlink(sm_of(a, sa)), per_nvlink(sm_of(b, sb))) end
+  local sa, sb = device.of(a), device.of(b)
+  if class == "nvlink" then
+    local count = l.nvlinks or l.via_switch and math.min(sa and sa.nvlinks or 1, sb and sb.nvlinks or 1) or 1
+    return count * math.min(per_nvlink(sm_of(a, sa)), per_nvlink(sm_of(b, sb)))
+  end
   if class == "c2c" then return C2C_GB_S end
   if class == "net" then return NET_GB_S end
-  local cpu = host_cpu(t, a)
-  local is_intel = not (cpu and cpu.vendor and cpu.vendor:find("AMD"))
-  local function of(word)
-    if word == "pix" or word == "pxb" then return pcie end
-    local through = is_intel and pcie * 5 / 6 or pcie
-    if word == "phb" or word == "node" then return through end
-    return math.min(through, sys_gb_s(cpu, a.pcie and a.pcie.gen or sa and sa.pcie and sa.pcie.gen or 3))
+  local host = host_of(t, a.host)
+  local cpu, gb_s = host.cpu, math.min(pcie_gb_s(a, sa), pcie_gb_s(b, sb))
+  local word = class == "shm" and (l.pcie or "sys") or class
+  if word ~= "pix" and word ~= "pxb" then
+    if not has_amd(cpu) then gb_s = gb_s * 5 / 6 end
+    if word == "sys" then gb_s = math.min(gb_s, sys_gb_s(cpu, a.pcie and a.pcie.gen or sa and sa.pcie and sa.pcie.gen or 3)) end
   end
-  if class == "shm" then return of(l.pcie or "sys") * SHM end
-  return of(class)
-end
-
-local function is_refused(p2p)
-  if type(p2p) ~= "table" then return false end
-  return p2p.read ~= nil and p2p.read ~= "ok" and p2p.read ~= "u" or p2p.write ~= nil and p2p.write ~= "ok" and p2p.write ~= "u"
+  if is_direct(class, host) then return gb_s end
+  return gb_s * SHM, true
 end
 
 ---@class tpl.cost.Link
@@ -74,6 +90,7 @@ end
 ---@field gb_s number     one way
 ---@field us number       of a small message
 ---@field source "measured"|"stated"|"assumed"
+---@field transport "p2p"|"shm"|"net"   what NCCL would use
 
 --- Price the path from a to b.
 ---@param t table     topology
@@ -86,23 +103,26 @@ function M.of(t, a, b)
     local l = t:link(a, b)
     local is_measured = l and l.source == "measured" and l.gb_s
     return { class = "shm", cpu = true, gb_s = is_measured and l.gb_s or 6, us = is_measured and l.us or latency.cpu,
-      source = is_measured and "measured" or "assumed" }
+      source = is_measured and "measured" or "assumed", transport = "shm" }
   end
   local l = t:link(a, b)
   if not l then
     l = { kind = da and db and da.host ~= db.host and "net" or "sys" }
   end
   local class = l.kind
-  if class ~= "net" and is_refused(l.p2p) then class = "shm" end
+  if class ~= "net" and pair.refused(l) then class = "shm" end
   if l.source == "measured" and l.gb_s then
-    return { class = class, gb_s = l.gb_s, us = l.us or latency[class], source = "measured" }
+    return { class = class, gb_s = l.gb_s, us = l.us or latency[class], source = "measured",
+      transport = class == "net" and "net" or class == "shm" and "shm" or "p2p" }
   end
-  local plan, source = assumed_gb_s(t, class, l, da or {}, db or {}), "assumed"
+  local plan, through_memory = assumed_gb_s(t, class, l, da or {}, db or {})
+  local source = "assumed"
   if l.gb_s and class == l.kind then
     source = "stated"
     plan = class == "net" and l.gb_s * STATED or math.min(plan, l.gb_s)
   end
-  return { class = class, gb_s = plan, us = class == "net" and l.us and l.us + latency.net or latency[class], source = source }
+  return { class = class, gb_s = plan, us = class == "net" and l.us and l.us + latency.net or latency[class], source = source,
+    transport = class == "net" and "net" or through_memory and "shm" or "p2p" }
 end
 
 return M

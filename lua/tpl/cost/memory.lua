@@ -32,9 +32,10 @@ end
 ---@param usable number
 function M.capacity(dev, d, usable)
   local total = dev.mem_bytes or d and d.mem_bytes
-  if not total then return dev.free_bytes end
-  local capacity = usable * total
-  return dev.free_bytes and math.min(capacity, dev.free_bytes) or capacity
+  local used = dev.busy and dev.busy.used_bytes
+  local free = dev.free_bytes or total and used and total - used
+  if not total then return free end
+  return free and math.min(usable * total, free) or usable * total
 end
 
 --- Add up what a stage's layers weigh and keep, once per stage.

@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Put the exact bytes of a checkpoint's tensors into a shape that was made from config.json. Knows the names of
 --- Hugging Face checkpoints and of GGUF files. Pure.
+local storage = require "tpl.plan.storage"
+
 local M = {}
 
 -- Tried in this order; the rest of a name, behind its layer.
@@ -35,6 +37,24 @@ local function outside_of(name)
   return "norm_bytes"
 end
 
+local words = { f8_e4m3 = "fp8" }
+
+-- The type that most bytes of a list are in; ties by name.
+local function largest(by_type)
+  local best
+  for name, bytes in pairs(by_type) do
+    if not best or bytes > by_type[best] or bytes == by_type[best] and name < best then best = name end
+  end
+  return best
+end
+
+local function count(by_part, part, t)
+  local word = t.dtype and (words[t.dtype:lower()] or t.dtype:lower())
+  if not word then return end
+  by_part[part] = by_part[part] or {}
+  by_part[part][word] = (by_part[part][word] or 0) + t.bytes
+end
+
 local names = { "attn_bytes", "kv_proj_bytes", "mlp_bytes", "expert_bytes", "norm_bytes" }
 
 local function group_by_layer(s, tensors)
@@ -44,6 +64,7 @@ local function group_by_layer(s, tensors)
     local i, rest = layer_of(t.name)
     if i and layers[i] then
       local part = part_of(rest) .. "_bytes"
+      count(dtypes, (part:gsub("kv_proj", "attn")), t)
       layers[i][part] = layers[i][part] + t.bytes
       if part == "kv_proj_bytes" then layers[i].attn_bytes = layers[i].attn_bytes + t.bytes end
       all = all + t.bytes
@@ -53,7 +74,7 @@ local function group_by_layer(s, tensors)
         out[key], all = out[key] + t.bytes, all + t.bytes
       end
     end
-    if t.dtype then dtypes[t.dtype:lower()] = (dtypes[t.dtype:lower()] or 0) + t.bytes end
+    count(dtypes, "all", t)
   end
   return layers, out, dtypes, all
 end
@@ -63,7 +84,7 @@ end
 ---@param tensors {name: string, dtype: string, dims: integer[], bytes: number}[]
 function M.apply(s, tensors)
   local layers, out, dtypes, all = group_by_layer(s, tensors)
-  local seen = {}
+  local seen, seen_layers = {}, {}
   for i, exact in ipairs(layers) do
     local old = s.layers[i]
     local key = { tostring(old) }
@@ -81,19 +102,25 @@ function M.apply(s, tensors)
           layer.active_bytes = layer.active_bytes + exact[name] * used
         end
       end
-      seen[key] = layer
+      seen[key], seen_layers[layer] = layer, true
     end
     s.layers[i] = seen[key]
   end
   s.embed_bytes, s.norm_bytes = out.embed_bytes, out.norm_bytes
   s.head_bytes = s.tied and out.embed_bytes or out.head_bytes
   s.weight_bytes, s.exact = all, true
-  local best
-  for name, bytes in pairs(dtypes) do
-    if not best or bytes > dtypes[best] or bytes == dtypes[best] and name < best then best = name end
+  -- What is quantised as config.json says is stored in integers, whose type tells nothing.
+  if s.weight_dtype == s.dtype then
+    s.weight_dtype = dtypes.all and largest(dtypes.all) or s.weight_dtype
+    for layer in pairs(seen_layers) do
+      for _, part in ipairs { "attn", "mlp", "expert" } do
+        if layer[part .. "_dtype"] then layer[part .. "_dtype"] = dtypes[part .. "_bytes"] and largest(dtypes[part .. "_bytes"]) or layer[part .. "_dtype"] end
+      end
+    end
+    local ffn, expert = dtypes.mlp_bytes, dtypes.expert_bytes
+    if ffn then s.units.ffn = math.ceil(s.ffn / storage.elements(largest(ffn))) end
+    if expert and s.expert_ffn then s.units.expert = math.ceil(s.expert_ffn / storage.elements(largest(expert))) end
   end
-  local plain = { f8_e4m3 = "fp8" }
-  if best and s.weight_dtype == s.dtype then s.weight_dtype = plain[best] or best end
 end
 
 return M
