@@ -5,7 +5,7 @@
 --   3 joined by NVLink; then most links on the weakest pair; then most links in total
 --   4 nearest PCIe on the worst pair that has no NVLink, or on the worst pair where all have
 --   5 one socket, then one NUMA node; unknown ones count as different
---   6 nearest NICs, when asked for; then near PCIe over all pairs
+--   6 nearest NICs, when asked for; then one socket as guessed from the numbers of NUMA nodes; then near PCIe over all pairs
 --   7 what is left stays useful: fewest NVLinks, then fewest PCIe switches shared with devices left behind
 --   8 stable order of the devices (the first of equals wins)
 -- A score is three numbers below 2^53, compared in turn; less is better.
@@ -89,7 +89,7 @@ function M.first(v, ids)
   key = key * SPREAD + most(count(v.node, ids), SPREAD)
   local nic = 0
   for a = 1, #ids do nic = nic + v.nic[ids[a]] end
-  return key, most(nic, 2 ^ 24) * 2 ^ 28 + most(near_sum, 2 ^ 28)
+  return key, (most(nic, 2 ^ 20) * SPREAD + most(count(v.guess, ids), SPREAD)) * 2 ^ 26 + most(near_sum, 2 ^ 26)
 end
 
 --- Give the third number, point 7.
