@@ -116,7 +116,7 @@ M["14-power8-minsky-4xP100.hwloc.xml"] = {
 M["15-dgx-spark-gb10.hwloc.xml"] = { gpus = 0, pairs = {}, quads = {}, islands = {}, doubts = { "no GPU information" } }
 for _, name in ipairs { "16-power9-gpu-numa-nodes-kept.lstopo.txt", "17-power9-gpu-numa-nodes-ignored.lstopo.txt" } do
   M[name] = {
-    gpus = 6, islands = {}, inside = { { "0004:05", "0004:06", "0006:00" }, { "0007:00", "0035:04", "0035:05" } },
+    gpus = 6, islands = {},
     numa = { [0] = { "0004:05", "0004:06", "0006:00" }, [8] = { "0007:00", "0035:04", "0035:05" } },
   }
 end

@@ -16,6 +16,7 @@ local M = {}
 ---@field socket integer[]    as the input tells it
 ---@field guess integer[]     socket, guessed from the numbers of NUMA nodes too
 ---@field node integer[]      NUMA node; a device whose node is unknown has one of its own
+---@field nics boolean       near NICs count
 ---@field nic integer[]       rank of the nearest NIC
 ---@field host integer[]
 
@@ -44,7 +45,7 @@ function M.new(t, uids, nics)
   local sorted = {}
   for i, uid in ipairs(uids) do sorted[i] = uid end
   order.sort(t, sorted)
-  local v = { n = #sorted, uid = sorted, links = {}, rank = {}, model = {}, socket = {}, guess = {}, node = {}, nic = {}, host = {} }
+  local v = { n = #sorted, nics = nics or false, uid = sorted, links = {}, rank = {}, model = {}, socket = {}, guess = {}, node = {}, nic = {}, host = {} }
   local model, socket, guess, node, host = numbered(), numbered(), numbered(), numbered(), numbered()
   for i, uid in ipairs(sorted) do
     local d = t:dev(uid)
