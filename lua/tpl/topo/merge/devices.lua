@@ -132,7 +132,7 @@ local function merge_rest(own, d)
 end
 
 --- Say that a file left devices out, where both list GPUs of one host.
-local function unmatched(out, part, added, say)
+local function unmatched(added, say)
   if #added == 0 then return end
   local names = util.map(added, label)
   say("only_in_one", ("%d of its GPUs are in no earlier file: %s"):format(#added, table.concat(names, ", ", 1, math.min(#names, 8))))
@@ -180,7 +180,7 @@ function M.merge(out, part, say)
   if used_position and by_position then
     say("matched_by_pci_order", "GPUs without UUID and address in common were matched by the order of their PCI addresses, as nvidia-smi counts them")
   end
-  unmatched(out, part, added, say)
+  unmatched(added, say)
   out.by_order = out.by_order and part.by_order
   return name_of
 end
