@@ -187,7 +187,11 @@ function M.enumerate(topo, model, want, uids)
   return out, refused
 end
 
-local NEAR = 0.01 -- prices closer than this are equal: fewer devices and fewer cuts win
+local NEAR = 0.01   -- prices closer than this are equal: fewer devices and fewer cuts win
+local NEAR_KV = 0.1 -- so are caches, where none holds what is wanted: the better price wins
+
+-- A logarithmic bucket, so that "nearly equal" still orders.
+local function bucket(x, near) return x and x > 0 and math.floor(math.log(x) / near + 0.5) or -math.huge end
 
 --- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
 ---@param list tpl.Candidate[]
@@ -197,18 +201,14 @@ function M.sort(list)
     if a.pp ~= b.pp then return a.pp < b.pp end
     return not a.uneven and b.uneven or false
   end
-  local function key(c)
-    -- a logarithmic bucket, so that the order stays one
-    return c.score and math.floor(math.log(c.score) / NEAR + 0.5) or -math.huge
-  end
   table.sort(list, function(a, b)
     if a.fits ~= b.fits then return a.fits end
     if a.unmet ~= b.unmet then return a.unmet < b.unmet end
     if not a.fits then
-      local ta, tb = a.estimate.kv_tokens, b.estimate.kv_tokens
+      local ta, tb = bucket(a.estimate.kv_tokens, NEAR_KV), bucket(b.estimate.kv_tokens, NEAR_KV)
       if ta ~= tb then return ta > tb end
     end
-    local ka, kb = key(a), key(b)
+    local ka, kb = bucket(a.score, NEAR), bucket(b.score, NEAR)
     if ka ~= kb then return ka > kb end
     if a.tp * a.pp == b.tp * b.pp and a.pp == b.pp and a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens then
       return a.estimate.kv_tokens > b.estimate.kv_tokens
