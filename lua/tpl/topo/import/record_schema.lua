@@ -46,7 +46,7 @@ local reason = fields { code = text, message = text }
 M.record = fields {
   schema = text, source = fields { kind = text, files = list(text) },
   hosts = list(fields {
-    id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"), 
+    id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"),
     numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = any, distances = list(number) }),
     cpu = fields { vendor = text, model = text, isa = list(text), arch = text },
   }),
