@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "topo/cuda.h"
 #include "topo/nvml.h"
 #include "topo/topo.h"
 
@@ -132,6 +133,24 @@ static void structs_are_as_the_driver_has_them(void **state)
     assert_int_equal(sizeof(nv_field), 40);
 }
 
+static void cuda_has_an_order_of_its_own(void **state)
+{
+    tpl_cuda_order order;
+    const char *library = TPL_BINARY_DIR "/spec/topo/standin/cuda_standin.so";
+    assert_true(tpl_cuda_order_read(&order, library));
+    assert_int_equal(order.n, 2);
+    assert_string_equal(order.bus_id[0], "0000:A0:00.0");
+    assert_string_equal(order.bus_id[1], "0000:10:00.0");
+    setenv("STANDIN_CUDA_INIT", "100", 1); /* CUDA_ERROR_NO_DEVICE: all are hidden */
+    assert_true(tpl_cuda_order_read(&order, library));
+    assert_int_equal(order.n, 0);
+    setenv("STANDIN_CUDA_INIT", "999", 1);
+    assert_false(tpl_cuda_order_read(&order, library));
+    unsetenv("STANDIN_CUDA_INIT");
+    assert_false(tpl_cuda_order_read(&order, "/nowhere.so"));
+    assert_false(tpl_cuda_order_read(&order, "libm.so.6"));
+}
+
 /* -- The system ------------------------------------------------------------------------------------------- */
 
 static void this_machine_has_a_node(void **state)
@@ -197,6 +216,7 @@ int main(void)
         cmocka_unit_test(a_library_without_any_call_has_no_gpu),
         cmocka_unit_test(codes_have_names),
         cmocka_unit_test(structs_are_as_the_driver_has_them),
+        cmocka_unit_test(cuda_has_an_order_of_its_own),
         cmocka_unit_test(this_machine_has_a_node),
         cmocka_unit_test(an_empty_tree_has_nothing),
         cmocka_unit_test(a_damaged_tree_is_read_as_far_as_it_goes),
