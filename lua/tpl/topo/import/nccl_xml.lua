@@ -250,6 +250,7 @@ local function number_gpus(s)
     d.uid = (many and d.host .. "/" or "") .. "GPU" .. d.index
     g.address = d.pci
   end
+  if not all and #s.gpus > 1 then doubt(s, nil, "index_by_order", "the file does not number its GPUs: they are counted in its order, which need not be that of nvidia-smi") end
 end
 
 local function drop_repeats(s)
@@ -292,6 +293,15 @@ local function say_what_is_missing(s, stats)
     .. (vm and ", a hypervisor may hide it" or sxm and ", these boards are made for it" or "") .. " (compare with nvidia-smi topo -m)")
 end
 
+--- A file that lost its first lines begins with <cpu> or <pci>: give it a root to stand in.
+local function with_head(s, text)
+  local tag, at = xml_text.root(text)
+  local head = tag == "cpu" and '<system version="1">' or tag == "pci" and '<system version="1"><cpu>'
+  if not head then return text end
+  s.doubts[#s.doubts + 1] = { line = 1, code = "headless", message = "the file begins at <" .. tag .. ">: what stood before is missing" }
+  return text:sub(1, at - 1) .. head .. text:sub(at)
+end
+
 --- Read a file.
 ---@param text string
 ---@param name string
@@ -299,7 +309,7 @@ end
 function M.read(text, name)
   local s = new_state(name)
   local root
-  root, s.whole = xml_text.decode(text, name, s.doubts)
+  root, s.whole = xml_text.decode(with_head(s, text), name, s.doubts)
   check_root(root, name)
   if not root.attr.version then doubt(s, root, "version", "<system> gives no version: read as version 1") end
   for cpu in xml.each(root, "cpu") do

@@ -81,6 +81,21 @@ local function quote_all(text, doubts)
   return table.concat(out)
 end
 
+--- Cut what stands behind the last closing tag of the root, such as a prompt.
+local function without_tail(text, tag, doubts)
+  local last, at = nil, 1
+  while true do
+    local _, to = text:find("</" .. tag .. ">", at, true)
+    if not to then break end
+    last, at = to, to + 1
+  end
+  if not last then return text end
+  local rest = text:sub(last + 1):gsub("<!%-%-.-%-%->", "")
+  if not rest:find("[^%s%z]") then return text end
+  doubts[#doubts + 1] = { line = line_at(text, last), code = "repaired", message = "text behind the last element was passed over" }
+  return text:sub(1, last)
+end
+
 --- Read a text whose root element is at `at`. What is odd goes into `doubts` as {line, code, message}.
 ---@param text string
 ---@param name string     the file's name, for `where`
@@ -90,11 +105,12 @@ end
 function M.decode(text, name, doubts)
   local tag, at = M.root(text)
   if not tag then err.throw { code = "format", where = name, message = "no XML element in it" } end
-  local before = text:sub(1, at - 1):gsub("<!%-%-.-%-%->", ""):gsub("<[?!].->", "")
+  local before = text:sub(1, at - 1):gsub("<!%-%-.-%-%->", ""):gsub("<!DOCTYPE[^>%[]*%b[]%s*>", ""):gsub("<[?!].->", "")
   if before:find("[^%s\239\187\191]") then
     doubts[#doubts + 1] = { line = 1, code = "repaired", message = "text before the first element was passed over" }
     text = keep_breaks(text:sub(1, at - 1)) .. text:sub(at)
   end
+  text = without_tail(text, tag, doubts)
   local root, e = xml.decode(text, { where = name })
   if e then
     local repaired = {}
