@@ -104,16 +104,4 @@ function M.record(record, options)
   return done
 end
 
---- Do what `tpl topo --measure` asks: measure a topology and complete it anew.
----@param ctx table   of the command line; what was done is noted on stderr
----@param t tpl.Topo  of this machine
----@return tpl.Topo
-function M.command(ctx, t)
-  local sys = require("tpl.core").sys
-  local begin = sys.now_us()
-  local n = M.record(t)
-  ctx.out:note("measured %d pair%s of devices in %.1f s", n, n == 1 and "" or "s", (sys.now_us() - begin) / 1e6)
-  return require("tpl.topo").finish(t)
-end
-
 return M
