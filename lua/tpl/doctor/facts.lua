@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Gather what the checks look at: the devices and links of the topology, joined with what sysfs and the driver's proc files say of the
 -- same GPUs, the environment with NCCL's hidden files, and what kind of host it is. Unknown stays nil: a check then says "skip".
-local cpuset = require("tpl.doctor.cpuset")
+local cpuset = require("tpl.topo.cpuset")
 local environ = require("tpl.doctor.environ")
 local find = require("tpl.find")
 local host_of = require("tpl.doctor.host")
@@ -254,33 +254,24 @@ function Facts:rdma()
   return out
 end
 
---- Give the cores this process may use, and where that is said.
----@return table? set
----@return string? text
+--- Give the cores this process may use as a list, and where that is said.
+---@return string? cpus
 ---@return string? where
 function Facts:allowed_cpus()
-  local text = self.host:field("proc/self/status", "Cpus_allowed_list")
-  local where = "Cpus_allowed_list in /proc/self/status"
-  local set = text and cpuset.parse(text)
-  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.cpus", "sys/fs/cgroup/cpuset/cpuset.effective_cpus" } do
-    local limit = self.host:word(path)
-    local other = limit and cpuset.parse(limit)
-    if other and next(other) then
-      local both = set and cpuset.both(set, other) or other
-      if not set or cpuset.count(both) < cpuset.count(set) then set, text, where = both, cpuset.text(both), "/" .. path end
-    end
+  local cpus, where = cpuset.normal(self.host:field("proc/self/status", "Cpus_allowed_list")), "Cpus_allowed_list in /proc/self/status"
+  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.effective_cpus", "sys/fs/cgroup/cpuset/cpuset.cpus" } do
+    local limit = cpuset.normal(self.host:word(path))
+    local both = limit and (cpus and cpuset.both(cpus, limit) or limit)
+    if both and both ~= cpus then cpus, where = both, "/" .. path end
   end
-  return set, text, where
+  return cpus, cpus and where
 end
 
---- Give the cores of a GPU's NUMA node.
----@return table? set
----@return string? text
+--- Give the cores of a GPU's NUMA node as a list.
+---@return string?
 function Facts:cpus_of(gpu)
-  local text = gpu.cpus
-  if (not text or text == "") and gpu.numa then text = self.host:word("sys/devices/system/node/node" .. gpu.numa .. "/cpulist") end
-  local set = text and cpuset.parse(text)
-  if set and next(set) then return set, text end
+  local node = gpu.numa and self.host:word("sys/devices/system/node/node" .. gpu.numa .. "/cpulist")
+  return cpuset.normal(gpu.cpus) or cpuset.normal(node)
 end
 
 --- Say whether findings that only hurt several GPUs should be failures here: a host with GPUs, or a recorded one.
