@@ -13,7 +13,7 @@ local M = {}
 local max_bytes = 64 * 1024 * 1024
 
 -- Importers of plain text, in the order in which they write into one draft: those that name devices by index first.
-local text_importers = { "matrix", "smi_list", "nvlink", "smi_query", "slurm", "p2p", "lstopo_text" }
+local text_importers = { "matrix", "nvlink", "smi_list", "smi_query", "slurm", "p2p", "lstopo_text" }
 
 local function fail(name, message, hint)
   err.throw { code = "format", message = message, where = name, hint = hint or refuse.accepted }

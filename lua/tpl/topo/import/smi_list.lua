@@ -49,7 +49,7 @@ local function add_slice(draft, host, gpu, line)
   gpu.mig.mode = "on"
   if host:find("uuid", uuid) then return end
   local slice = host:device(nil, "mig")
-  slice.index, slice.parent, slice.mig = tonumber(index), gpu, { mode = "on", profile = profile }
+  slice.index, slice.parent, slice.mig = tonumber(index), gpu, { profile = profile }
   slice.name = gpu.name
   host:identify(slice, uuid, line.no)
 end
