@@ -43,11 +43,17 @@ local function cmdline(text)
   return table.concat(out, " ") .. "\n"
 end
 
+--- The first core's lines that tell the maker, and of the flags only "hypervisor".
+local function cpuinfo(text)
+  local first = lines(text:match("^(.-\n)\n") or text, "^vendor_id", "^model name", "^CPU implementer", "^flags")
+  return (first:gsub("flags([^\n]*)", function(flags) return "flags\t\t: fpu " .. ((flags .. " "):find(" hypervisor ", 1, true) and "hypervisor " or "") end))
+end
+
 local function ids(text) return (text:gsub("%x%x%x%x%x%x%x%x%x%x%x%x%x+", "ID")) end
 
 local KEEP = {
   { "^proc/self/status$", function(text) return lines(text, "^CapEff:", "^Seccomp:", "^Cpus_allowed_list:", "^Mems_allowed_list:") end },
-  { "^proc/cpuinfo$", function(text) return (text:match("^(.-\n)\n") or text):gsub("\nSerial[^\n]*", "") end },
+  { "^proc/cpuinfo$", cpuinfo },
   { "^proc/cmdline$", cmdline },
   { "^proc/mounts$", mounts }, { "^proc/self/mounts$", mounts },
   { "^proc/self/mountinfo$", function(text) return lines(text, " /dev/shm ") end },
@@ -192,7 +198,8 @@ end
 local function topo_of(facts, r)
   local topo = facts.topo
   if not topo then return nil end
-  local out = { devices = chosen(topo.devices, DEVICE, r), links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r) }
+  local first = topo.hosts and topo.hosts[1] or {}
+  local out = { hosts = { { id = "host0", driver = first.driver, cuda = first.cuda } }, devices = chosen(topo.devices, DEVICE, r), links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r) }
   for i, device in ipairs(topo.devices or {}) do
     local busy = device.busy
     if type(busy) == "table" and (busy.pids or busy.used_bytes) then
@@ -265,7 +272,7 @@ function M.write(report)
   local findings = {}
   for i, c in ipairs(report.checks) do findings[i] = { code = c.code, status = c.status, evidence = r:text(c.evidence:gsub("[^\32-\126]", "?"), true) } end
   return require("tpl.yaml").encode({
-    tpl_doctor_bundle = VERSION, tpl = require("tpl").version, findings = setmetatable(findings, json.array_mt),
+    tpl_doctor_bundle = VERSION, origin = f.host.origin, tpl = require("tpl").version, findings = setmetatable(findings, json.array_mt),
     env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), log = log_of(f, r), k8s = k8s_of(f, r), models = models_of(f),
     files = files, binary = binary, lists = lists_of(f.host.seen, pids, r), links = mapped(f.host.seen.links, r), dirs = mapped(f.host.seen.dirs, r),
   }, { sort_keys = true })
@@ -307,7 +314,7 @@ function M.read(text, where)
   local record = {
     files = table_of(value.files, "string", where, "files"), lists = table_of(value.lists, "table", where, "lists"),
     links = table_of(value.links, "string", where, "links"), dirs = table_of(value.dirs, "boolean", where, "dirs"),
-    env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded),
+    env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded), origin = value.origin == "live" and "live" or "tree",
     topo = known(value.topo), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
   }
   for path, hex in pairs(table_of(value.binary, "string", where, "binary")) do record.files[path] = unhex(hex) end

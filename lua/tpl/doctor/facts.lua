@@ -112,18 +112,28 @@ function M.visible_words(text)
   return out
 end
 
---- Find the device that one word of CUDA_VISIBLE_DEVICES means; indices are those of the PCI order.
-function Facts:device_of_word(word)
-  if word:find("^%d+$") then
-    local wanted, n = tonumber(word), 0
-    for _, gpu in ipairs(self.gpus) do
-      if gpu.kind == "gpu" then
-        if n == wanted then return gpu end
-        n = n + 1
-      end
+--- Whole GPUs in the order of the bus, where every address is known; else in the order of their indices.
+function Facts:in_bus_order()
+  local list, all = {}, true
+  for _, gpu in ipairs(self.gpus) do
+    if gpu.kind == "gpu" then
+      list[#list + 1] = gpu
+      all = all and pci_of.address(gpu.pci) ~= nil
     end
-    return nil
   end
+  if all then
+    table.sort(list, function(a, b)
+      local x, y = pci_of.address(a.pci), pci_of.address(b.pci)
+      if #x ~= #y then return #x < #y end -- a domain of more digits is a larger one
+      return x < y
+    end)
+  end
+  return list
+end
+
+--- Find the device that one word of CUDA_VISIBLE_DEVICES means; indices are those of the bus.
+function Facts:device_of_word(word)
+  if word:find("^%d+$") then return self:in_bus_order()[tonumber(word) + 1] end
   local hit
   for _, gpu in ipairs(self.gpus) do
     if gpu.uuid and #word > 4 and gpu.uuid:lower():sub(1, #word) == word:lower() then
@@ -275,7 +285,7 @@ function Facts:cpus_of(gpu)
 end
 
 --- Say whether findings that only hurt several GPUs should be failures here: a host with GPUs, or a recorded one.
-function Facts:matters() return #self.gpus > 0 or self.host.kind ~= "live" end
+function Facts:matters() return #self.gpus > 0 or self.host.origin ~= "live" end
 
 -- -- Gathering --------------------------------------------------------------------------------------------------------
 
@@ -295,11 +305,7 @@ end
 
 --- Probe through NVML and sysfs; nil when that is not to be had.
 local function probe(root)
-  local ok, topo = pcall(function()
-    if not root then return (require("tpl.topo").probe()) end
-    local read = require("tpl.topo.probe").read { root = root }
-    return read and require("tpl.topo").new(read)
-  end)
+  local ok, topo = pcall(function() return (require("tpl.topo").probe { root = root }) end)
   return ok and topo or nil
 end
 

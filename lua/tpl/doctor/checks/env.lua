@@ -34,7 +34,7 @@ local function device_order(f)
   if by_index then return warn(string.format("%s, and CUDA_VISIBLE_DEVICES=%s are indices in CUDA's order", said, visible), fix) end
   if not f.env_recorded then return skip("%s; the host's own environment is not recorded (file env, or proc/self/environ)", said) end
   if #whole_gpus(f) == 1 then return ok("%s, with one GPU", said) end
-  if #f.gpus == 0 and f.host.kind == "live" then return skip("no GPU is known") end
+  if #f.gpus == 0 and f.host.origin == "live" then return skip("no GPU is known") end
   return warn(said .. " (" .. f.env_where .. ")", fix)
 end
 
