@@ -231,6 +231,26 @@ With a FILE or MODEL: prefill and decode speed, memory, allocations and syncs.
       { name = "--runs", value = "N", number = { 1, 1000 }, default = 3, help = "runs; the median counts (3)" }),
   },
   {
+    name = "doctor", module = "tpl.cli.doctor", most_names = 1000, group = "Measure",
+    summary = "check a multi-GPU host for known traps, with the fix of each",
+    usage = "tpl doctor [--nccl-log FILE] [--k8s FILE] [--root DIR] [--bundle FILE] [--json] [FILE|MODEL [tp=N] ...]",
+    about = [[
+Each check says ok, warn, fail, or skip with the reason; exit 1 when any failed. --root DIR is a recorded tree: proc, sys, etc and dev
+as on the host (proc/self/environ, or lines NAME=VALUE in DIR/env, is its environment; DIR/topo.yaml or DIR/topo.txt its topology). A
+tree that keeps no environment is checked with that of tpl. TPL_NVML names another NVML library.
+]],
+    codes = true,
+    examples = {
+      "tpl doctor", "tpl doctor --nccl-log nccl.log", "tpl doctor --k8s deployment.yaml", "tpl doctor org/name tp=3",
+      "tpl doctor --bundle report.yaml", "tpl doctor --root report.yaml",
+    },
+    options = { JSON,
+      { name = "--nccl-log", value = "FILE", help = "a log of NCCL_DEBUG=INFO: transport and GPUDirect RDMA of each pair" },
+      { name = "--k8s", value = "FILE", help = "Kubernetes manifests: GPUs, exclusive cores, /dev/shm" },
+      { name = "--root", value = "DIR", help = "a recorded tree or a bundle in place of this machine" },
+      { name = "--bundle", value = "FILE", help = "write what was read, redacted; --root FILE checks it again" } },
+  },
+  {
     name = "fuzz-layouts", module = "tpl.cli.fuzz_layouts", group = "Other",
     summary = "try random layouts of random small models against one rank",
     usage = "tpl fuzz-layouts [--draws N] [--seed S] [--first N] [--json]",
@@ -279,7 +299,7 @@ depends on its seed and number only. No weights are read and no engine runs; `tp
 
 --- Commands that a later version brings: they exit 2 with `not in this version`.
 M.later = {
-  "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
+  "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
   "complete", "completion",
 }
 

@@ -44,6 +44,7 @@ local function one(ctx, command)
     if not option.later then shown[#shown + 1] = option_line(option) end
   end
   if #shown > 0 then ctx.out:text("\nOptions\n%s", table.concat(shown)) end
+  if command.codes then ctx.out:text("\nChecks\n%s", (require(command.module).codes():gsub("%f[^\n%z]", "  "))) end
   ctx.out:text("\nExamples\n")
   for _, example in ipairs(command.examples) do ctx.out:text("  %s\n", example) end
 end

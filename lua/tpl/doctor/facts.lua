@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Gather what the checks look at: the devices and links of the topology, joined with what sysfs and the driver's proc files say of the
 -- same GPUs, the environment with NCCL's hidden files, and what kind of host it is. Unknown stays nil: a check then says "skip".
-local cpuset = require("tpl.doctor.cpuset")
+local cpuset = require("tpl.topo.cpuset")
 local environ = require("tpl.doctor.environ")
 local find = require("tpl.find")
 local host_of = require("tpl.doctor.host")
@@ -112,18 +112,28 @@ function M.visible_words(text)
   return out
 end
 
---- Find the device that one word of CUDA_VISIBLE_DEVICES means; indices are those of the PCI order.
-function Facts:device_of_word(word)
-  if word:find("^%d+$") then
-    local wanted, n = tonumber(word), 0
-    for _, gpu in ipairs(self.gpus) do
-      if gpu.kind == "gpu" then
-        if n == wanted then return gpu end
-        n = n + 1
-      end
+--- Whole GPUs in the order of the bus, where every address is known; else in the order of their indices.
+function Facts:in_bus_order()
+  local list, all = {}, true
+  for _, gpu in ipairs(self.gpus) do
+    if gpu.kind == "gpu" then
+      list[#list + 1] = gpu
+      all = all and pci_of.address(gpu.pci) ~= nil
     end
-    return nil
   end
+  if all then
+    table.sort(list, function(a, b)
+      local x, y = pci_of.address(a.pci), pci_of.address(b.pci)
+      if #x ~= #y then return #x < #y end -- a domain of more digits is a larger one
+      return x < y
+    end)
+  end
+  return list
+end
+
+--- Find the device that one word of CUDA_VISIBLE_DEVICES means; indices are those of the bus.
+function Facts:device_of_word(word)
+  if word:find("^%d+$") then return self:in_bus_order()[tonumber(word) + 1] end
   local hit
   for _, gpu in ipairs(self.gpus) do
     if gpu.uuid and #word > 4 and gpu.uuid:lower():sub(1, #word) == word:lower() then
@@ -254,37 +264,28 @@ function Facts:rdma()
   return out
 end
 
---- Give the cores this process may use, and where that is said.
----@return table? set
----@return string? text
+--- Give the cores this process may use as a list, and where that is said.
+---@return string? cpus
 ---@return string? where
 function Facts:allowed_cpus()
-  local text = self.host:field("proc/self/status", "Cpus_allowed_list")
-  local where = "Cpus_allowed_list in /proc/self/status"
-  local set = text and cpuset.parse(text)
-  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.cpus", "sys/fs/cgroup/cpuset/cpuset.effective_cpus" } do
-    local limit = self.host:word(path)
-    local other = limit and cpuset.parse(limit)
-    if other and next(other) then
-      local both = set and cpuset.both(set, other) or other
-      if not set or cpuset.count(both) < cpuset.count(set) then set, text, where = both, cpuset.text(both), "/" .. path end
-    end
+  local cpus, where = cpuset.normal(self.host:field("proc/self/status", "Cpus_allowed_list")), "Cpus_allowed_list in /proc/self/status"
+  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.effective_cpus", "sys/fs/cgroup/cpuset/cpuset.cpus" } do
+    local limit = cpuset.normal(self.host:word(path))
+    local both = limit and (cpus and cpuset.both(cpus, limit) or limit)
+    if both and both ~= cpus then cpus, where = both, "/" .. path end
   end
-  return set, text, where
+  return cpus, cpus and where
 end
 
---- Give the cores of a GPU's NUMA node.
----@return table? set
----@return string? text
+--- Give the cores of a GPU's NUMA node as a list.
+---@return string?
 function Facts:cpus_of(gpu)
-  local text = gpu.cpus
-  if (not text or text == "") and gpu.numa then text = self.host:word("sys/devices/system/node/node" .. gpu.numa .. "/cpulist") end
-  local set = text and cpuset.parse(text)
-  if set and next(set) then return set, text end
+  local node = gpu.numa and self.host:word("sys/devices/system/node/node" .. gpu.numa .. "/cpulist")
+  return cpuset.normal(gpu.cpus) or cpuset.normal(node)
 end
 
 --- Say whether findings that only hurt several GPUs should be failures here: a host with GPUs, or a recorded one.
-function Facts:matters() return #self.gpus > 0 or self.host.kind ~= "live" end
+function Facts:matters() return #self.gpus > 0 or self.host.origin ~= "live" end
 
 -- -- Gathering --------------------------------------------------------------------------------------------------------
 
@@ -304,11 +305,7 @@ end
 
 --- Probe through NVML and sysfs; nil when that is not to be had.
 local function probe(root)
-  local ok, topo = pcall(function()
-    if not root then return (require("tpl.topo").probe()) end
-    local read = require("tpl.topo.probe").read { root = root }
-    return read and require("tpl.topo").new(read)
-  end)
+  local ok, topo = pcall(function() return (require("tpl.topo").probe { root = root }) end)
   return ok and topo or nil
 end
 

@@ -11,6 +11,7 @@ local function sys() return require("tpl.core").sys end
 ---@class tpl.doctor.Host
 ---@field where string               "this machine", the folder, or the bundle's file
 ---@field kind "live"|"tree"|"bundle"
+---@field origin "live"|"tree"       of a bundle: what was recorded
 ---@field seen {files: table<string, string>, lists: table<string, string[]>, links: table<string, string>, dirs: table<string, boolean>}
 ---@field parts table<string, any>   a bundle's other parts (env, topology)
 local Host = {}
@@ -68,7 +69,7 @@ end
 
 local function new(backend, kind, where, parts)
   return setmetatable({
-    backend = backend, kind = kind, where = where, parts = parts or {}, seen = { files = {}, lists = {}, links = {}, dirs = {} },
+    backend = backend, kind = kind, origin = parts and parts.origin or kind, where = where, parts = parts or {}, seen = { files = {}, lists = {}, links = {}, dirs = {} },
   }, Host)
 end
 

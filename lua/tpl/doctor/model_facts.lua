@@ -29,7 +29,7 @@ end
 local function from_gguf(path)
   local model, e = require("tpl.config").open(path)
   if not model then err.throw(e) end
-  return model.config.n_head, model.config.n_kv_head or model.config.n_kv, path
+  return model.config.n_head, model.config.n_kv, path
 end
 
 local function heads_of(name, dir)
@@ -54,6 +54,7 @@ local function tp_of_mesh(mesh)
     return n
   end
   if type(mesh) ~= "table" then return nil end
+  if mesh.axes and mesh.size then return mesh.size.tp or 1 end -- tpl.plan.mesh
   if mesh.tp then return tonumber(mesh.tp) end
   for _, axis in ipairs(mesh) do
     if type(axis) == "table" and (axis[1] == "tp" or axis.name == "tp") then return tonumber(axis[2] or axis.size) end

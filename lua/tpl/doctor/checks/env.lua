@@ -34,7 +34,7 @@ local function device_order(f)
   if by_index then return warn(string.format("%s, and CUDA_VISIBLE_DEVICES=%s are indices in CUDA's order", said, visible), fix) end
   if not f.env_recorded then return skip("%s; the host's own environment is not recorded (file env, or proc/self/environ)", said) end
   if #whole_gpus(f) == 1 then return ok("%s, with one GPU", said) end
-  if #f.gpus == 0 and f.host.kind == "live" then return skip("no GPU is known") end
+  if #f.gpus == 0 and f.host.origin == "live" then return skip("no GPU is known") end
   return warn(said .. " (" .. f.env_where .. ")", fix)
 end
 
@@ -209,6 +209,7 @@ local function conf_files(f)
     n = n + #names
     if #names > 0 then found[#found + 1] = file.path .. ": " .. some(names, 8) end
   end
+  if n == 0 and not f.host:list("etc") then return skip("/etc is not recorded") end
   if n == 0 then return ok("no settings in NCCL_CONF_FILE, ~/.nccl.conf or /etc/nccl.conf") end
   return warn("hidden settings in " .. table.concat(found, "; "), "check that each is meant; move them to the service's environment, where they are seen")
 end
@@ -244,7 +245,7 @@ local function hidden_errors(f)
   return warn(said("NCCL_IGNORE_DISABLED_P2P", value, where) .. ": NVLink peers that refuse P2P go unnoticed", unset("NCCL_IGNORE_DISABLED_P2P", where))
 end
 
-return {
+local checks = {
   { code = "cuda_device_order", group = "Variables", what = "CUDA_DEVICE_ORDER", run = device_order,
     why = "CUDA numbers the fastest GPU first, nvidia-smi by bus: index 0 may be two different cards" },
   { code = "uuid_pin", group = "Variables", what = "GPUs pinned by UUID", run = pinned, why = "indices move after a restart or a repair: another pair, with other links, then serves the model" },
@@ -262,3 +263,7 @@ return {
   { code = "nccl_algo", group = "Variables", what = "NCCL_ALGO and NCCL_PROTO", run = algo, why = "an unknown word is an error at init; a forced choice is wrong for most sizes" },
   { code = "nccl_ignore_disabled_p2p", group = "Variables", what = "NCCL_IGNORE_DISABLED_P2P", run = hidden_errors, why = "it silences the one message that names a broken fabric" },
 }
+
+for _, check in ipairs(checks) do check.needs_env = check.code ~= "nccl_conf_file" end
+
+return checks

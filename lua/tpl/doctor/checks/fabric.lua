@@ -38,7 +38,7 @@ local function fabric_manager(f)
   local switch = has_nvswitch(f)
   if not switch then return skip("no NVSwitch is visible: no fabric manager is needed") end
   for _, gpu in ipairs(f.gpus) do
-    if gpu.fabric and gpu.fabric.state == "completed" then return ok("the fabric of %s is completed (%s)", gpu.title, switch) end
+    if type(gpu.fabric) == "table" and tostring(gpu.fabric.state):lower() == "completed" then return ok("the fabric of %s is completed (%s)", gpu.title, switch) end
   end
   local fix = "systemctl enable --now nvidia-fabricmanager (its version must equal the driver's); journalctl -u nvidia-fabricmanager"
   local runs, where = processes.runs(f.host, "nv-fabricmanager")
@@ -53,26 +53,28 @@ local function fabric_manager(f)
   return skip("%s; the host's processes and the fabric's state are not visible", switch)
 end
 
-local GOOD_STATE = { completed = true, not_supported = true, ["not supported"] = true, ["n/a"] = true }
+local function plain(word) return word ~= nil and tostring(word):lower():gsub("[_%-]", " ") or nil end
+
+local GOOD_STATE = { completed = true, ["not supported"] = true, ["n/a"] = true }
+local GOOD_HEALTH = { healthy = true, ok = true, success = true, ["not supported"] = true, ["n/a"] = true }
 
 local function fabric_state(f)
-  local bad, known = {}, 0
+  local bad, weak, known = {}, {}, 0
   for _, gpu in ipairs(f.gpus) do
     local fabric = type(gpu.fabric) == "table" and gpu.fabric or {}
-    local state = fabric.state and tostring(fabric.state):lower()
+    local state, health, status = plain(fabric.state), plain(fabric.health), plain(fabric.status)
     if state then
       known = known + 1
-      local health = fabric.health and tostring(fabric.health):lower()
       if not GOOD_STATE[state] then bad[#bad + 1] = gpu.title .. ": state " .. state
-      elseif health and health ~= "healthy" and health ~= "not_supported" and health ~= "not supported" and health ~= "n/a" and health ~= "ok" and health ~= "success" then
-        bad[#bad + 1] = gpu.title .. ": health " .. health
-      end
+      elseif status and state == "completed" and status ~= "success" and status ~= "0" and status ~= "n/a" then bad[#bad + 1] = gpu.title .. ": status " .. status
+      elseif health == "limited capacity" then weak[#weak + 1] = gpu.title .. ": health " .. health
+      elseif health and not GOOD_HEALTH[health] then bad[#bad + 1] = gpu.title .. ": health " .. health end
     end
   end
   if known == 0 then return skip("the topology says nothing of a fabric") end
-  if #bad > 0 then
-    return fail(some(bad), "systemctl restart nvidia-fabricmanager; nvidia-smi -q | grep -A5 Fabric; on partitioned systems ask the provider to activate the partition")
-  end
+  local fix = "systemctl restart nvidia-fabricmanager; nvidia-smi -q | grep -A5 Fabric; on partitioned systems ask the provider to activate the partition"
+  if #bad > 0 then return fail(some(bad), fix) end
+  if #weak > 0 then return warn(some(weak), fix) end
   return ok("%d GPUs report a usable fabric state", known)
 end
 

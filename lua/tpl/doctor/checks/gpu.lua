@@ -46,11 +46,17 @@ local LIB_DIRS = {
 local function driver_mismatch(f)
   local version, where = kernel_version(f)
   if not version then return skip("/proc/driver/nvidia/version and /sys/module/nvidia/version are absent") end
-  local loaded = f.host:word("sys/module/nvidia/version")
+  local loaded, told = f.host:word("sys/module/nvidia/version"), f.topo and f.topo.hosts and f.topo.hosts[1] and f.topo.hosts[1].driver
   local fix = "reboot, or unload and load the modules: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia"
   if loaded and loaded ~= version then
     return fail(string.format("/proc/driver/nvidia/version says %s, /sys/module/nvidia/version %s", version, loaded), fix)
   end
+  for _, gpu in ipairs(f.gpus) do
+    for _, why in ipairs(type(gpu.why_not) == "table" and gpu.why_not or {}) do
+      if tostring(why.message):find("driver was updated", 1, true) then return fail(string.format("%s; the kernel module is %s", why.message, version), fix) end
+    end
+  end
+  if told and told ~= version and f.host.origin ~= "live" then return fail(string.format("NVML says driver %s, %s %s", told, where, version), fix) end
   local found = {}
   for _, dir in ipairs(LIB_DIRS) do
     for _, name in ipairs(f.host:list(dir) or {}) do
@@ -178,21 +184,36 @@ local function gpu_vbios(f)
     "bring the GPUs of a group to one VBIOS, and compare power limits: nvidia-smi --query-gpu=uuid,vbios_version,power.limit --format=csv")
 end
 
+-- Reasons of tpl.topo.usable that are not about the card's health, or have a check of their own.
+local OTHER_REASON = { "^mig", "^fabric", "busy", "visible", "hidden", "driver", "stated", "label", "service" }
+
+local function is_ill(code)
+  for _, pattern in ipairs(OTHER_REASON) do if tostring(code):find(pattern) then return false end end
+  return true
+end
+
+local function positive(x) return type(x) == "number" and x > 0 end
+
 local function gpu_health(f)
   local gone = no_gpu(f)
   if gone then return gone end
   local bad, known = {}, 0
   for _, gpu in ipairs(f.gpus) do
-    local health = gpu.health or {}
+    local health, said = type(gpu.health) == "table" and gpu.health or {}, {}
     if next(health) then known = known + 1 end
-    local function add(text) bad[#bad + 1] = gpu.title .. ": " .. text end
-    if type(health.xid) == "number" and health.xid > 0 then add("Xid " .. health.xid) end
-    if health.remapped == true or (type(health.remapped) == "number" and health.remapped > 0) then add("remapped rows " .. tostring(health.remapped)) end
-    if type(health.remapped) == "table" and (health.remapped.pending == true or health.remapped.failure == true) then add("row remapping pending or failed") end
-    if type(health.ecc) == "number" and health.ecc > 0 then add("uncorrected ECC errors " .. health.ecc) end
+    local function add(text) said[#said + 1] = text end
     for _, why in ipairs(type(gpu.why_not) == "table" and gpu.why_not or {}) do
-      if why.code == "lost" or why.code == "reset_required" or why.code == "gpu_lost" or why.code == "unhealthy" then add(why.message or why.code) end
+      if is_ill(why.code) then add(why.message or why.code) end
     end
+    local xids = type(health.xid) == "table" and health.xid or { health.xid }
+    for _, code in ipairs(xids) do if positive(code) then add("Xid " .. code) end end
+    local rows = health.remapped
+    if type(rows) == "table" and rows.pending == true and #said == 0 then add("row remapping waits for a reset") end
+    if type(rows) == "table" and rows.failure == true and #said == 0 then add("row remapping failed") end
+    if type(rows) == "table" and positive(rows.uncorrectable) then add("remapped rows after uncorrectable errors: " .. rows.uncorrectable) end
+    if (positive(rows) or rows == true) and #said == 0 then add("remapped rows " .. tostring(rows)) end
+    if positive(health.ecc) then add("uncorrected ECC errors: " .. health.ecc) end
+    if #said > 0 then bad[#bad + 1] = gpu.title .. ": " .. table.concat(said, ", ") end
   end
   if #bad > 0 then return fail(some(bad), "drain the GPU and reset it: nvidia-smi --gpu-reset -i INDEX; nvidia-smi -q -d ECC,ROW_REMAPPER") end
   if known == 0 then return skip("the topology says nothing of health (ECC, remapped rows, Xid)") end
@@ -232,17 +253,21 @@ end
 
 -- -- MIG --------------------------------------------------------------------------------------------------------------
 
+local MIG_WORDS = { on = "on", enabled = "on", off = "off", disabled = "off" }
+
+local function mig_word(word) return MIG_WORDS[tostring(word):lower()] end
+
 local function mig_mode(f)
   local gone = no_gpu(f)
   if gone then return gone end
   local cut, pending, known = {}, {}, 0
   for _, gpu in ipairs(f.group) do
     local mig = gpu.kind == "gpu" and gpu.mig or nil
-    if mig and mig.mode then
+    local mode, wanted = mig and mig_word(mig.mode), mig and mig_word(mig.pending)
+    if mode then
       known = known + 1
-      local wanted = mig.pending
-      if wanted ~= nil and wanted ~= mig.mode and type(wanted) ~= "boolean" then pending[#pending + 1] = gpu.title end
-      if mig.mode == "on" then cut[#cut + 1] = gpu.title end
+      if wanted and wanted ~= mode then pending[#pending + 1] = gpu.title end
+      if mode == "on" then cut[#cut + 1] = gpu.title end
     end
   end
   local fix = "leave it out (devices = { exclude = .. }, or CUDA_VISIBLE_DEVICES of whole GPUs by UUID), or nvidia-smi -i INDEX -mig 0"

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Checks of NUMA: cores and memory of the process against the nodes of its GPUs, and pairs that cross nodes.
-local cpuset = require("tpl.doctor.cpuset")
+local cpuset = require("tpl.topo.cpuset")
 local finding = require("tpl.doctor.finding")
 local pci_of = require("tpl.doctor.pci")
 
@@ -22,15 +22,15 @@ end
 local function cpuset_numa(f)
   local gone = no_group(f)
   if gone then return gone end
-  local set, text, where = f:allowed_cpus()
-  if not set then return skip("no Cpus_allowed_list in /proc/self/status and no cpuset in /sys/fs/cgroup") end
+  local text, where = f:allowed_cpus()
+  if not text then return skip("no Cpus_allowed_list in /proc/self/status and no cpuset in /sys/fs/cgroup") end
   local far, known = {}, 0
   for _, gpu in ipairs(f.group) do
-    local near, near_text = f:cpus_of(gpu)
+    local near = f:cpus_of(gpu)
     if near then
       known = known + 1
-      if cpuset.count(cpuset.both(set, near)) == 0 then
-        far[#far + 1] = string.format("GPU %d: cores %s%s", gpu.index, near_text, gpu.numa and " of node " .. gpu.numa or "")
+      if not cpuset.both(text, near) then
+        far[#far + 1] = string.format("GPU %d: cores %s%s", gpu.index, near, gpu.numa and " of node " .. gpu.numa or "")
       end
     end
   end
@@ -46,13 +46,12 @@ local function mems_numa(f)
   local gone = no_group(f)
   if gone then return gone end
   local text = f.host:field("proc/self/status", "Mems_allowed_list")
-  local set = text and cpuset.parse(text)
-  if not set then return skip("no Mems_allowed_list in /proc/self/status") end
+  if not cpuset.normal(text) then return skip("no Mems_allowed_list in /proc/self/status") end
   local far, known = {}, 0
   for _, gpu in ipairs(f.group) do
     if gpu.numa then
       known = known + 1
-      if not set[gpu.numa] then far[#far + 1] = string.format("GPU %d: node %d", gpu.index, gpu.numa) end
+      if not cpuset.contains(text, tostring(gpu.numa)) then far[#far + 1] = string.format("GPU %d: node %d", gpu.index, gpu.numa) end
     end
   end
   if known == 0 then return skip("the NUMA nodes of the GPUs are unknown") end

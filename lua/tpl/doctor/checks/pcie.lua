@@ -136,12 +136,14 @@ local function speed(f)
 end
 
 local function sysfs(f)
-  local mounts = f.host:read("proc/mounts")
+  local mounts = "\n" .. (f.host:read("proc/mounts") or "")
   if f.pci and #f.pci.list > 0 then
-    local paths = 0
-    for _, d in ipairs(f.pci.list) do if d.path then paths = paths + 1 end end
-    local over = mounts and (mounts:match("\n(tmpfs /sys/%S* tmpfs)") or mounts:match("\n(%S+ /sys/bus%S* tmpfs)"))
-    if over then return warn("a part of /sys is masked: " .. over .. " in /proc/mounts", "run the container with -v /sys:/sys:ro, without masked paths") end
+    for at in mounts:gmatch("\ntmpfs (/sys%S*) tmpfs") do
+      -- Containers always mask /sys/firmware and parts of /sys/devices/virtual; /sys/fs/cgroup is a tmpfs with cgroups of version 1.
+      if at == "/sys" or at:find("^/sys/bus") or at:find("^/sys/class") or at:find("^/sys/devices/?[ps]") or at == "/sys/devices" then
+        return warn("a tmpfs hides " .. at .. " (/proc/mounts)", "run the container with -v /sys:/sys:ro, without masked paths")
+      end
+    end
     return ok("%d PCI devices in /sys/bus/pci/devices", #f.pci.list)
   end
   local has_gpu = #f.gpus > 0 or f.host:exists("dev/nvidia0") or f.host:exists("proc/driver/nvidia/version")

@@ -1,0 +1,78 @@
+-- SPDX-License-Identifier: Apache-2.0
+--- Take out of texts what names people, hosts or cards, the same way everywhere in one record: a UUID that stands in two places stands
+-- in both afterwards, so that the record still means the same.
+local M = {}
+
+---@class tpl.doctor.Redactor
+---@field uuids table<string, string>
+---@field words table<string, string>
+local Redactor = {}
+Redactor.__index = Redactor
+
+-- Words that say nothing of anybody, and that stand in paths and names.
+local COMMON = {}
+for word in ("root user host localhost nvidia cuda nccl gpu proc sys dev etc usr lib opt var run home admin ubuntu ec2-user node"):gmatch("%S+") do
+  COMMON[word] = true
+end
+
+---@param names {hosts: string[], users: string[]}   what is known to name this host and its user
+---@return tpl.doctor.Redactor
+function M.new(names)
+  local self = setmetatable({ uuids = {}, n = 0, words = {}, homes = {}, n_homes = 0 }, Redactor)
+  for word, list in pairs { host = names.hosts, user = names.users } do
+    for _, name in ipairs(list) do
+      if #name >= 3 and not COMMON[name:lower()] then
+        self.words[name] = word
+        local short = name:match("^([^.]+)%.")
+        if short and #short >= 3 and not COMMON[short:lower()] then self.words[short] = word end
+      end
+    end
+  end
+  return self
+end
+
+local HEX4 = ("%x"):rep(4)
+local UUID = HEX4 .. HEX4 .. "%-" .. HEX4 .. "%-" .. HEX4 .. "%-" .. HEX4 .. "%-" .. HEX4 .. HEX4 .. HEX4
+
+function Redactor:uuid(text)
+  if not text:find("[1-9a-fA-F]") then return text end -- all zero means "none"
+  local key = text:lower()
+  if not self.uuids[key] then
+    self.n = self.n + 1
+    self.uuids[key] = string.format("%08x-0000-4000-8000-%012x", self.n, self.n)
+  end
+  return self.uuids[key]
+end
+
+function Redactor:home(dir, name)
+  if name == "user" or name:find("^user%d+$") then return nil end
+  if not self.homes[name] then
+    self.n_homes = self.n_homes + 1
+    self.homes[name] = "user" .. self.n_homes
+  end
+  return dir .. self.homes[name]
+end
+
+local SECRETS = { "hf_%w%w%w%w%w%w%w%w+", "sk%-[%w_-]+", "gh[posu]_%w+", "glpat%-[%w_-]+", "xox[abp]%-[%w-]+", "eyJ[%w_-]+%.[%w_.-]+", "AKIA%w+" }
+
+--- Redact a text. Addresses of the network are taken out only where asked: VBIOS versions look like them.
+---@param text string
+---@param with_addresses boolean?
+---@return string
+function Redactor:text(text, with_addresses)
+  for _, pattern in ipairs(SECRETS) do text = text:gsub(pattern, "SECRET") end
+  text = text:gsub("([Bb]earer%s+)%S+", "%1SECRET")
+  text = text:gsub(UUID, function(uuid) return self:uuid(uuid) end)
+  text = text:gsub("(/?home/)([%w._-]+)", function(dir, name) return self:home(dir, name) end)
+  text = text:gsub("[%w._-]+@[%w._-]+", "user@host")
+  for word, plain in pairs(self.words) do
+    text = text:gsub("%f[%w_-]" .. word:gsub("%p", "%%%0") .. "%f[^%w_-]", plain)
+  end
+  if with_addresses then
+    text = text:gsub("%f[%d]%d+%.%d+%.%d+%.%d+%f[^%d.]", "0.0.0.0")
+    text = text:gsub("%f[%x:]%x*:%x*:%x*:[%x:]+", "::")
+  end
+  return text
+end
+
+return M
