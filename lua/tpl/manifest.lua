@@ -49,7 +49,7 @@ local function plain(v)
   if type(v) ~= "table" then return v end
   local out = {}
   for k, x in pairs(v) do if known(x) ~= nil then out[k] = plain(x) end end
-  return #out > 0 and json.array(out) or out
+  return (#out > 0 or getmetatable(v) == json.array_mt) and json.array(out) or out
 end
 
 local function object(fields)

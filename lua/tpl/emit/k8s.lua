@@ -225,7 +225,7 @@ end
 local function deploy_text(s)
   local file = s.facts.file
   local text = file and require("tpl.core").sys.read_file(file)
-  return text or ("return tpl.deploy { model = %q }\n"):format(s.facts.model)
+  return text or ("return tpl.deploy { model = %q, serve = { host = \"0.0.0.0\", port = %d } }\n"):format(s.facts.model, s.facts.port)
 end
 
 local function config_map(s, replica, left)
@@ -260,6 +260,7 @@ local function head(s, left, has_claims)
     out[#out + 1] = "Counted by the device plugin, which does NOT pin; the topology has no UUIDs that a claim could name."
   end
   out[#out + 1] = "Before use: the image, and where the model is mounted."
+  for _, w in ipairs(s.warnings) do out[#out + 1] = "Warning: " .. w.message end
   for i, line in ipairs(out) do out[i] = shell.comment(line) end
   return table.concat(out, "\n") .. "\n"
 end
@@ -281,7 +282,11 @@ function M.write(s)
     end
   end
   if not has_claims and s.p.replicas[1].devices[1].kind ~= "cpu" then
-    s.warnings[1] = { code = "not_pinned", message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
+    s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
+  end
+  local serve = s.deploy and s.deploy.serve
+  if s.facts.file and not (serve and serve.host == "0.0.0.0") then
+    table.insert(s.warnings, { code = "serve_host", message = "deploy.lua does not serve on 0.0.0.0, so neither probes nor a Service reach the pod" })
   end
   return head(s, left, has_claims) .. "---\n" .. table.concat(docs, "---\n")
 end

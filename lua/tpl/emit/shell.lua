@@ -221,7 +221,7 @@ local function lookup_lines(s, replica, devices)
   for i, list in ipairs(per) do
     lines[#lines + 1] = ("if is_here %s; then # %s"):format(table.concat(M.keys(list, s.how), " "), (replica.hosts[i]:gsub("%c", " ")))
     lines[#lines + 1] = "  " .. set(list)
-    if #per > 1 then lines[#lines + 1] = ("  node=%d"):format(i - 1) end
+    if #per > 1 and not s.engine.launch then lines[#lines + 1] = ("  node=%d"):format(i - 1) end
     lines[#lines + 1] = "fi"
   end
   return lines
@@ -263,17 +263,15 @@ local function start_lines(s, out)
     return
   end
   out[#out + 1] = "# Replicas are independent: one that ends leaves the others running. The status is that of the last that failed."
-  out[#out + 1] = "pids= started= status=0"
-  out[#out + 1] = "stop() {"
-  out[#out + 1] = "  for pid in $pids; do kill \"$pid\" 2>/dev/null || :; done"
-  out[#out + 1] = "}"
-  out[#out + 1] = "trap stop INT TERM"
+  out[#out + 1] = "pids=''"
+  out[#out + 1] = "status=0"
+  out[#out + 1] = "trap 'for pid in $pids; do kill \"$pid\" 2>/dev/null || :; done' INT TERM"
   for _, replica in ipairs(replicas) do
-    local run = ('replica_%d "$@" & pids="$pids $!" started=yes'):format(replica.i)
+    local run = ('replica_%d "$@" & pids="$pids $!"'):format(replica.i)
     if s.n_hosts > 1 then run = ('if [ -n "$devices_%d" ]; then %s; fi'):format(replica.i, run) end
     out[#out + 1] = run
   end
-  if s.n_hosts > 1 then out[#out + 1] = '[ -n "$started" ] || fail "none of the plan\'s GPUs is in this machine"' end
+  if s.n_hosts > 1 then out[#out + 1] = '[ -n "$pids" ] || fail "none of the plan\'s GPUs is in this machine"' end
   out[#out + 1] = "for pid in $pids; do wait \"$pid\" || status=$?; done"
   out[#out + 1] = "exit $status"
 end
