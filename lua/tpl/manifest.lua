@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Remember a placement by identity and check it at every start: the same devices after their indices changed, and a refusal, with every
 --- difference named, when the machine, the driver or the weights are not those that the plan was made for.
--- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by UUID, CPU
--- nodes by uid; an index is not written, so it cannot drift.
+-- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by UUID, those
+-- without by PCI address, CPU nodes by uid; an index is not written, so it cannot drift.
 local check = require("tpl.manifest.check").check
 local compare = require("tpl.manifest.compare")
 local err = require("tpl.err")

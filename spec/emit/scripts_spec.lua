@@ -264,12 +264,12 @@ describe("a start script", function()
       programs { 3, 2 }
       local is_ok, log, out = run(e.text, "MASTER_ADDR=10.0.0.1")
       assert.is_true(is_ok, out)
-      has(log, "[--nnodes] [2] [--node-rank] [1] [--master-addr] [10.0.0.1] [--headless]\n")
+      has(log, "[--nnodes] [2] [--node-rank] [1] [--master-addr] [10.0.0.1] [--master-port] [29501] [--headless]\n")
       has(log, "CUDA_VISIBLE_DEVICES=1,0\n")
       programs { 0, 1 }
       is_ok, log = run(e.text, "MASTER_ADDR=10.0.0.1")
       assert.is_true(is_ok)
-      has(log, "[--node-rank] [0] [--master-addr] [10.0.0.1]\n")
+      has(log, "[--node-rank] [0] [--master-addr] [10.0.0.1] [--master-port] [29501]\n")
       programs { 7, 8 }
       is_ok, log, out = run(e.text, "MASTER_ADDR=10.0.0.1")
       assert.is_false(is_ok)
@@ -289,6 +289,22 @@ describe("a start script", function()
       programs { 2 }
       is_ok = run(e.text)
       assert.is_false(is_ok)
+    end)
+
+    it("asks which host it is where copies of a host cannot be told apart", function()
+      local t = two_hosts()
+      for i, d in ipairs(t.devices) do d.uuid, d.index, d.pci, d.uid = nil, (i - 1) % 2, ("0000:%02x:00.0"):format(i % 2), d.host .. "/GPU" .. (i - 1) % 2 end
+      local e = assert(emit.make("sglang", S.report({ { { "node-a/GPU1", "node-a/GPU0" } }, { { "node-b/GPU0", "node-b/GPU1" } } }), t))
+      assert.equal("not_pinned", e.warnings[1].code)
+      programs { 0, 1 }
+      local is_ok, log, out = run(e.text, "NODE_RANK=0")
+      assert.is_true(is_ok, out)
+      has(log, "[--port] [8000]")
+      has(log, "CUDA_VISIBLE_DEVICES=1,0\n")
+      assert.is_nil(log:find("8001", 1, true))
+      is_ok = run(e.text)
+      assert.is_false(is_ok)
+      lint(e.text)
     end)
 
     it("passes shellcheck for every engine", function()

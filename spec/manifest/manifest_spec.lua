@@ -93,6 +93,24 @@ describe("a manifest", function()
     assert.same({}, codes(manifest.compare(written(), t)))
   end)
 
+  it("finds devices without UUID by PCI address, whatever their names are now", function()
+    local function without(t, order)
+      for i, d in ipairs(t.devices) do
+        local old = d.uid
+        d.uuid, d.uid = nil, "x" .. order[i]
+        for _, l in ipairs(t.links) do
+          if l.a == old then l.a = d.uid end
+          if l.b == old then l.b = d.uid end
+        end
+      end
+      return t
+    end
+    local m = manifest.make(S.report({ { { "x0", "x1" } } }), without(S.machine(2), { 0, 1 }))
+    local t = without(S.machine(2), { 1, 0 })
+    assert.same({}, manifest.compare(m, t))
+    assert.same({ "x1", "x0" }, manifest.pin(m, t).replicas[1].stages[1].devices)
+  end)
+
   it("finds CPU nodes by name", function()
     local t = S.topo { devices = { { uid = "cpu0", kind = "cpu", numa = 0 }, { uid = "cpu1", kind = "cpu", numa = 1 } } }
     local m = manifest.make(S.report({ { { "cpu0", "cpu1" } } }), t)
@@ -122,6 +140,8 @@ local drifts = {
     t.devices[3].mig, t.devices[3].usable, t.devices[3].why_not = { mode = "on" }, false, { { code = "mig_parent", message = "MIG mode" } }
   end, { "mig_changed" }, { U(2), "off -> on" } },
   ["MIG is about to be switched on"] = { function(t) t.devices[3].mig = { mode = "off", pending = "on" } end, { "mig_changed" }, { "off -> pending" } },
+  ["MIG is about to be switched on, in NVML's words"] = { function(t) t.devices[3].mig = { mode = "disabled", pending = "enabled" } end,
+    { "mig_changed" }, { "off -> pending" } },
   ["a GPU is not usable any more"] = { function(t)
     t.devices[3].usable, t.devices[3].why_not = false, { { code = "fabric", message = "fabric is not completed" } }
   end, { "device_unusable" }, { U(2), "fabric is not completed" } },
@@ -190,6 +210,12 @@ describe("a manifest accepts", function()
     local t = S.machine(4)
     t.devices[4].uuid, t.devices[4].uid, t.devices[3].numa = "GPU-x", "GPU-x", 0
     assert.same({}, codes(manifest.compare(m, t)))
+  end)
+
+  it("MIG off that is pending off, in any words", function()
+    local t = S.machine(4)
+    t.devices[1].mig, t.devices[2].mig, t.devices[3].mig = { mode = "off", pending = "off" }, { mode = "disabled", pending = "disabled" }, nil
+    assert.same({}, codes(manifest.compare(written(), t, report())))
   end)
 
   it("measured rates within a fifth of each other, and refuses less", function()
