@@ -126,6 +126,7 @@ local HERE = [[
 is_here() {
   for name in "$@"; do
     if [ -n "$(index_of "$name")" ]; then return 0; fi
+    case $(nvidia-smi -L) in *"$name"*) return 0 ;; esac # a MIG slice
   done
   return 1
 }
