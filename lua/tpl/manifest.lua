@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Remember a placement by identity and check it at every start: the same devices after their indices changed, and a refusal, with every
 --- difference named, when the machine, the driver or the weights are not those that the plan was made for.
--- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by UUID, CPU
--- nodes by uid; an index is not written, so it cannot drift.
+-- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by UUID, those
+-- without by PCI address, CPU nodes by uid; an index is not written, so it cannot drift.
+local check = require("tpl.manifest.check").check
 local compare = require("tpl.manifest.compare")
 local err = require("tpl.err")
 local json = require("tpl.json")
 local placement = require("tpl.emit.placement")
-local schema = require("tpl.schema")
 local yaml = require("tpl.yaml")
 
 local M = {}
@@ -49,7 +49,7 @@ local function plain(v)
   if type(v) ~= "table" then return v end
   local out = {}
   for k, x in pairs(v) do if known(x) ~= nil then out[k] = plain(x) end end
-  return #out > 0 and json.array(out) or out
+  return (#out > 0 or getmetatable(v) == json.array_mt) and json.array(out) or out
 end
 
 local function object(fields)
@@ -195,60 +195,14 @@ function M.write(path, m)
   return true
 end
 
-local text, number = schema.type("string"), schema.type("number")
-local texts = schema.list(text)
-
-local rule = {
-  devices = function(v)
-    if type(v) ~= "table" or #v == 0 then return nil, "must be a list of devices" end
-    for i, d in ipairs(v) do
-      if type(d) ~= "table" or (type(d.uuid) ~= "string" and type(d.uid) ~= "string") then return nil, "has neither uuid nor uid", ("[%d]"):format(i) end
-      if d.numa ~= nil and type(d.numa) ~= "number" then return nil, "must be a number", ("[%d].numa"):format(i) end
-      if d.pci ~= nil and type(d.pci) ~= "string" then return nil, "must be a text", ("[%d].pci"):format(i) end
-    end
-    return v
-  end,
-  stages = function(v)
-    if type(v) ~= "table" or #v == 0 then return nil, "must be a list of stages" end
-    for i, s in ipairs(v) do
-      if type(s) ~= "table" or not texts(s.devices) or #s.devices == 0 then return nil, "must be a list of device names", ("[%d].devices"):format(i) end
-      if s.replica ~= nil and not number(s.replica) then return nil, "must be a number", ("[%d].replica"):format(i) end
-      local l = s.layers
-      if l ~= nil and (type(l) ~= "table" or type(l[1]) ~= "number" or type(l[2]) ~= "number") then
-        return nil, "must be two numbers", ("[%d].layers"):format(i)
-      end
-    end
-    return v
-  end,
-  links = function(v)
-    if v == nil then return {} end
-    if type(v) ~= "table" then return nil, "must be a list of links" end
-    for i, l in ipairs(v) do
-      if type(l) ~= "table" or type(l.a) ~= "string" or type(l.b) ~= "string" then return nil, "needs a and b", ("[%d]"):format(i) end
-      if l.kind ~= nil and type(l.kind) ~= "string" then return nil, "must be a text", ("[%d].kind"):format(i) end
-    end
-    return v
-  end,
-}
-
-local function check(m, source, path)
+local function checked(m, source, path)
   if type(m) ~= "table" or m.schema ~= SCHEMA then
     err.throw { code = "format", where = path, message = ("not a manifest: no `schema: %s`"):format(SCHEMA) }
   end
-  for _, field in ipairs { "devices", "stages", "links" } do
-    local ok, message, at = rule[field](known(m[field]))
-    if not ok then
-      local name = field .. (at or "")
-      local line = yaml.line(source, name)
-      err.throw { code = "format", where = line and path .. ":" .. line or path, message = ("manifest: %s %s"):format(name, message) }
-    end
-  end
-  for _, field in ipairs { "model", "degrees", "hosts" } do
-    if known(m[field]) ~= nil and type(m[field]) ~= "table" then
-      err.throw { code = "format", where = path, message = ("manifest: %s must be a table"):format(field) }
-    end
-  end
-  return m
+  local message, at = check(m)
+  if not message then return m end
+  local line = at and yaml.line(source, at)
+  err.throw { code = "format", where = line and path .. ":" .. line or path, message = "manifest: " .. message }
 end
 
 --- Read a manifest.
@@ -261,7 +215,7 @@ function M.read(path)
     if not source then err.throw(err.from_c(message, code, path)) end
     local m, e = yaml.decode(source, { where = path })
     if e then err.throw(e) end
-    return check(m, source, path)
+    return checked(m, source, path)
   end)
 end
 

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Gather what a start script says besides devices: model, limits, address, and shares of memory, from the report and the deployment.
 local placement = require("tpl.emit.placement")
+local util = require("tpl.util")
 
 local M = {}
 
@@ -14,7 +15,7 @@ local known = placement.known
 ---@field host string
 ---@field port integer        of replica 0; replica i listens on port + i
 ---@field plan_hash string?
----@field is_moe boolean
+---@field file string?       the deploy.lua it came from
 
 --- Give a name that Kubernetes and Slurm take: lower case letters, digits and dashes, at most 40.
 function M.dns_name(text)
@@ -35,7 +36,49 @@ function M.gather(report, deploy)
   local fits = known(kv.max_concurrency) and math.max(1, math.floor(kv.max_concurrency))
   return { model = path, name = M.dns_name(path), context = known(kv.max_len) or known(want.context),
     concurrency = known(want.concurrency) or fits, host = serve.host or "127.0.0.1", port = serve.port or 8000,
-    plan_hash = known(report.plan_hash), is_moe = ((known(report.degrees) or {}).ep or 1) > 1, file = deploy.origin and deploy.origin.file }
+    plan_hash = known(report.plan_hash), file = deploy.origin and deploy.origin.file }
+end
+
+-- -- The deployment again ------------------------------------------------------------------------------------------------
+
+local function word(key, value)
+  if type(value) == "table" then value = table.concat(value, ",") end
+  return key .. "=" .. (type(value) == "number" and ("%.14g"):format(value) or tostring(value))
+end
+
+--- List the `key=value` words with which `tpl run` plans the same again: those that a FILE was given, or the plan's own sizes for a MODEL.
+---@param f tpl.emit.Facts
+---@param p tpl.emit.Placement
+---@param deploy table?
+---@return string[]
+function M.words(f, p, deploy)
+  local out, origin = {}, deploy and deploy.origin
+  if f.file then
+    for key, value in util.pairs(origin.args or {}) do out[#out + 1] = word(key, value) end
+    return out
+  end
+  local stages = p.replicas[1].stages
+  if stages[1].dp == 1 then out[#out + 1] = word("tp", stages[1].tp) end
+  out[#out + 1] = word("pp", #stages)
+  if #stages == 1 and placement.is_uneven(stages[1].shares) then out[#out + 1] = word("shares", stages[1].shares) end
+  if f.context then out[#out + 1] = word("want.context", f.context) end
+  if f.concurrency then out[#out + 1] = word("want.concurrency", f.concurrency) end
+  return out
+end
+
+--- Write the deploy.lua of a MODEL: what its words say.
+---@return string
+function M.deploy_text(f, p)
+  local stages = p.replicas[1].stages
+  local lines = { ("  model = %q,"):format(f.model) }
+  if stages[1].dp == 1 then lines[#lines + 1] = ("  mesh = \"tp=%d\","):format(stages[1].tp) end
+  lines[#lines + 1] = ("  pp = %d,"):format(#stages)
+  if #stages == 1 and placement.is_uneven(stages[1].shares) then
+    lines[#lines + 1] = ("  shares = { tp = { %s } },"):format(table.concat(stages[1].shares, ", "))
+  end
+  if f.context and f.concurrency then lines[#lines + 1] = ("  want = { context = %d, concurrency = %d },"):format(f.context, f.concurrency) end
+  lines[#lines + 1] = ("  serve = { host = \"0.0.0.0\", port = %d },"):format(f.port)
+  return "return tpl.deploy {\n" .. table.concat(lines, "\n") .. "\n}\n"
 end
 
 -- -- Memory ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 -- A device plugin counts: `nvidia.com/gpu: 2` is any two free GPUs. It cannot pin, so an init container compares with the manifest and refuses. A DRA
 -- driver (resource.k8s.io/v1, Kubernetes 1.34+, NVIDIA/k8s-dra-driver-gpu) publishes each GPU's UUID as an attribute: a claim on it pins.
 -- CPUs are whole numbers and requests equal limits: only then (Guaranteed) does the static CPU manager give exclusive cores of one NUMA node.
+local facts = require("tpl.emit.facts")
 local placement = require("tpl.emit.placement")
 local shell = require("tpl.emit.shell")
 local yaml = require("tpl.yaml")
@@ -73,6 +74,15 @@ end
 
 local function q(text) return (yaml.encode(tostring(text)):gsub("\n$", "")) end
 
+-- The words of the command, in both places that plan.
+local function args(s, command)
+  local list = { command, "/etc/tpl/deploy.lua" }
+  for _, w in ipairs(s.facts.file and facts.words(s.facts, s.p, s.deploy) or {}) do list[#list + 1] = w end
+  list[#list + 1], list[#list + 2] = "--manifest", "/etc/tpl/manifest.yaml"
+  for i, w in ipairs(list) do list[i] = q(w) end
+  return "[" .. table.concat(list, ", ") .. "]"
+end
+
 local function resources(replica, size, mode)
   local n, order = count(replica.devices)
   local lines = { ("cpu: %d"):format(size.cpu), ("memory: %dGi"):format(size.mem_gib) }
@@ -103,19 +113,19 @@ volumeMounts:
 ]]
 
 -- Compares what the pod was given with the manifest, and ends the start when it is something else.
-local function guard(replica, size)
+local function guard(s, replica, size)
   return ([[
 initContainers:
   # Refuses: any other GPUs, a lost link, another driver: exit 4 with a list, and the pod does not start.
   - name: check-manifest
     image: %s
-    args: ["plan", "/etc/tpl/deploy.lua", "--manifest", "/etc/tpl/manifest.yaml"]
+    args: %s
 %s
     volumeMounts:
       - name: tpl
         mountPath: /etc/tpl
         readOnly: true
-]]):format(IMAGE, indent(resources(replica, size, "count"), 4))
+]]):format(IMAGE, args(s, "plan"), indent(resources(replica, size, "count"), 4))
 end
 
 local function pod_spec(s, replica, size, mode)
@@ -123,14 +133,14 @@ local function pod_spec(s, replica, size, mode)
   if mode == "claim" then
     parts[#parts + 1] = ("resourceClaims:\n  - name: gpus\n    resourceClaimName: tpl-%s-%d\n"):format(s.facts.name, replica.i)
   else
-    parts[#parts + 1] = guard(replica, size)
+    parts[#parts + 1] = guard(s, replica, size)
   end
   local port = s.facts.port
   parts[#parts + 1] = ([[
 containers:
   - name: tpl
     image: %s
-    args: ["run", "/etc/tpl/deploy.lua", "--manifest", "/etc/tpl/manifest.yaml"]
+    args: %s
     ports:
       - containerPort: %d
     startupProbe: # loading takes minutes
@@ -149,7 +159,7 @@ volumes:
     emptyDir:
       medium: Memory
       sizeLimit: %dGi
-]]):format(IMAGE, port, port, indent(env_lines(s.env), 4) .. (#s.env > 0 and "\n" or ""), indent(MOUNTS, 4), indent(resources(replica, size, mode), 4),
+]]):format(IMAGE, args(s, "run"), port, port, indent(env_lines(s.env), 4) .. (#s.env > 0 and "\n" or ""), indent(MOUNTS, 4), indent(resources(replica, size, mode), 4),
     s.facts.name, replica.i, size.shm_gib)
   return table.concat(parts)
 end
@@ -225,7 +235,7 @@ end
 local function deploy_text(s)
   local file = s.facts.file
   local text = file and require("tpl.core").sys.read_file(file)
-  return text or ("return tpl.deploy { model = %q }\n"):format(s.facts.model)
+  return text or facts.deploy_text(s.facts, s.p)
 end
 
 local function config_map(s, replica, left)
@@ -260,6 +270,7 @@ local function head(s, left, has_claims)
     out[#out + 1] = "Counted by the device plugin, which does NOT pin; the topology has no UUIDs that a claim could name."
   end
   out[#out + 1] = "Before use: the image, and where the model is mounted."
+  for _, w in ipairs(s.warnings) do out[#out + 1] = "Warning: " .. w.message end
   for i, line in ipairs(out) do out[i] = shell.comment(line) end
   return table.concat(out, "\n") .. "\n"
 end
@@ -281,7 +292,11 @@ function M.write(s)
     end
   end
   if not has_claims and s.p.replicas[1].devices[1].kind ~= "cpu" then
-    s.warnings[1] = { code = "not_pinned", message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
+    s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
+  end
+  local serve = s.deploy and s.deploy.serve
+  if s.facts.file and not (serve and serve.host == "0.0.0.0") then
+    table.insert(s.warnings, { code = "serve_host", message = "deploy.lua does not serve on 0.0.0.0, so neither probes nor a Service reach the pod" })
   end
   return head(s, left, has_claims) .. "---\n" .. table.concat(docs, "---\n")
 end

@@ -37,19 +37,15 @@ local function device(t, uid)
   return d or { uid = uid, kind = tostring(uid):find("^cpu") and "cpu" or "gpu" }
 end
 
-local function axis_size(stage, name)
-  for _, axis in ipairs(list(known(stage and stage.axes))) do
-    if axis.name == name then return axis.size end
-  end
-end
-
--- Ranks of a stage that hold the same weights: of a mesh with axes, all axes but tp and ep; else what degrees leave over.
+-- Ranks over which a stage cuts weights, and those that take different requests: by the axes of its mesh, else by degrees.
 local function split(stage, n, degrees)
-  local tp = axis_size(stage, "tp")
-  if not tp and #list(known(stage and stage.axes)) > 0 then tp = 1 end
-  tp = tp or known(degrees.tp) or n
-  if tp > n or n % tp ~= 0 then tp = n end
-  return tp, n / tp
+  local axes, dp = list(known(stage and stage.axes)), 1
+  for _, axis in ipairs(axes) do
+    if known(axis.kind) == "batch" or axis.name == "dp" then dp = dp * axis.size end
+  end
+  if #axes == 0 and known(degrees.tp) and n % degrees.tp == 0 then dp = n / degrees.tp end
+  if n % dp ~= 0 then dp = 1 end
+  return n / dp, dp
 end
 
 -- Units of a dim that a rank holds, from its shards {{first, count}, ..}, and the end of the last.

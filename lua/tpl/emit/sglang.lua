@@ -26,7 +26,7 @@ function M.command(c)
     for _, node in ipairs(c.numa) do add(node) end
   end
   if c.n_hosts > 1 then
-    add("--nnodes", c.n_hosts, "--node-rank", { raw = '"$node"' }, "--dist-init-addr", { raw = '"$MASTER_ADDR:50000"' })
+    add("--nnodes", c.n_hosts, "--node-rank", { raw = '"$node"' }, "--dist-init-addr", { raw = ('"$MASTER_ADDR:%d"'):format(50000 + c.replica.i) })
   end
   if placement.has_unequal_stages(c.replica) then
     env[1] = { name = "SGLANG_PP_LAYER_PARTITION", value = table.concat(placement.layer_counts(c.replica), ","),

@@ -54,22 +54,30 @@ end
 local key_of = {
   uuid = function(d) return known(d.uuid) end,
   pci = function(d) return known(d.pci) and smi_pci(d.pci) end,
-  index = function(d) return known(d.index) or tonumber(tostring(d.uid):match("^GPU(%d+)$")) end,
+  index = function(d) return known(d.index) or tonumber(tostring(d.uid):match("GPU(%d+)$")) end,
 }
+
+-- Whether every device has such a name that no other has. Hosts of a cluster have the same indices, and the script asks which host it is.
+local function is_naming(p, how)
+  local seen = {}
+  for _, replica in ipairs(p.replicas) do
+    for _, d in ipairs(replica.devices) do
+      local key = key_of[how](d)
+      if not key or (how ~= "uuid" and d.kind == "mig") then return false end
+      if how == "index" then key = (known(d.host) or "host0") .. "/" .. key end
+      if seen[key] and seen[key] ~= d.uid then return false end
+      seen[key] = d.uid
+    end
+  end
+  return true
+end
 
 --- Choose how all devices of a placement can be named, best first: "uuid", "pci", "index"; nil where none works.
 ---@param p tpl.emit.Placement
 ---@return string?
 function M.naming(p)
   for _, how in ipairs { "uuid", "pci", "index" } do
-    local all = true
-    for _, replica in ipairs(p.replicas) do
-      for _, d in ipairs(replica.devices) do
-        if not key_of[how](d) then all = false end
-        if how ~= "uuid" and d.kind == "mig" then all = false end
-      end
-    end
-    if all then return how end
+    if is_naming(p, how) then return how end
   end
 end
 
@@ -118,6 +126,7 @@ local HERE = [[
 is_here() {
   for name in "$@"; do
     if [ -n "$(index_of "$name")" ]; then return 0; fi
+    case $(nvidia-smi -L) in *"$name"*) return 0 ;; esac # a MIG slice
   done
   return 1
 }
@@ -209,19 +218,19 @@ local function lookup_lines(s, replica, devices)
   end
   if #replica.hosts == 1 and s.n_hosts == 1 then return { set(devices) } end
   local per = hosts_of(replica, devices)
+  local function place(i, list) -- where this machine is the i-th host of the replica
+    return set(list) .. (#per > 1 and not s.engine.launch and ("; node_%d=%d"):format(replica.i, i - 1) or "")
+  end
+  lines[1] = ("devices_%d=''"):format(replica.i)
   if s.how == "index" then
-    lines[#lines + 1] = ("node=${NODE_RANK:?number of this host in the plan, 0 to %d}"):format(s.n_hosts - 1)
-    lines[#lines + 1] = "case $node in"
-    for i, list in ipairs(per) do lines[#lines + 1] = ("  %d) %s ;;"):format(s.host_number[replica.hosts[i]], set(list)) end
-    lines[#lines + 1] = ("  *) devices_%d= ;;"):format(replica.i)
+    lines[2] = ("case ${NODE_RANK:?number of this host in the plan, 0 to %d} in"):format(s.n_hosts - 1)
+    for i, list in ipairs(per) do lines[#lines + 1] = ("  %d) %s ;;"):format(s.host_number[replica.hosts[i]], place(i, list)) end
     lines[#lines + 1] = "esac"
     return lines
   end
-  lines[1] = ("devices_%d="):format(replica.i)
   for i, list in ipairs(per) do
     lines[#lines + 1] = ("if is_here %s; then # %s"):format(table.concat(M.keys(list, s.how), " "), (replica.hosts[i]:gsub("%c", " ")))
-    lines[#lines + 1] = "  " .. set(list)
-    if #per > 1 then lines[#lines + 1] = ("  node=%d"):format(i - 1) end
+    lines[#lines + 1] = "  " .. place(i, list)
     lines[#lines + 1] = "fi"
   end
   return lines
@@ -244,6 +253,7 @@ local function replica_function(s, replica, devices, out)
     out[#out + 1] = "  printf '%s\\n' \\"
     for i, line in ipairs(config) do out[#out + 1] = "    " .. M.quote(line) .. (i < #config and " \\" or ' >"$config"') end
   end
+  if #replica.hosts > 1 and not s.engine.launch then out[#out + 1] = ("  node=$node_%d"):format(replica.i) end
   if #replica.hosts > 1 and s.engine.follower then out[#out + 1] = "  " .. s.engine.follower end
   local prefix = "exec"
   if numa and is_one then
@@ -263,17 +273,15 @@ local function start_lines(s, out)
     return
   end
   out[#out + 1] = "# Replicas are independent: one that ends leaves the others running. The status is that of the last that failed."
-  out[#out + 1] = "pids= started= status=0"
-  out[#out + 1] = "stop() {"
-  out[#out + 1] = "  for pid in $pids; do kill \"$pid\" 2>/dev/null || :; done"
-  out[#out + 1] = "}"
-  out[#out + 1] = "trap stop INT TERM"
+  out[#out + 1] = "pids=''"
+  out[#out + 1] = "status=0"
+  out[#out + 1] = "trap 'for pid in $pids; do kill \"$pid\" 2>/dev/null || :; done' INT TERM"
   for _, replica in ipairs(replicas) do
-    local run = ('replica_%d "$@" & pids="$pids $!" started=yes'):format(replica.i)
+    local run = ('replica_%d "$@" & pids="$pids $!"'):format(replica.i)
     if s.n_hosts > 1 then run = ('if [ -n "$devices_%d" ]; then %s; fi'):format(replica.i, run) end
     out[#out + 1] = run
   end
-  if s.n_hosts > 1 then out[#out + 1] = '[ -n "$started" ] || fail "none of the plan\'s GPUs is in this machine"' end
+  if s.n_hosts > 1 then out[#out + 1] = '[ -n "$pids" ] || fail "none of the plan\'s GPUs is in this machine"' end
   out[#out + 1] = "for pid in $pids; do wait \"$pid\" || status=$?; done"
   out[#out + 1] = "exit $status"
 end
@@ -331,8 +339,8 @@ function M.script(s)
   if has_mig(s.p) then out[#out + 1] = MIG end
   if s.has_bind then out[#out + 1] = BIND end
   if most > 1 and not s.engine.launch then
-    out[#out + 1] = comment("Several hosts: run this script on each, with the address of the first.")
-    out[#out + 1] = ": \"${MASTER_ADDR:?address of " .. s.p.replicas[1].hosts[1]:gsub("[^%w._-]", "_") .. ", the first host}\"\n"
+    out[#out + 1] = comment("Several hosts: run this script on each, with the address of the first of its replica.")
+    out[#out + 1] = ": \"${MASTER_ADDR:?address of the first host of the replica, " .. s.p.replicas[1].hosts[1]:gsub("[^%w._-]", "_") .. "}\"\n"
   end
   for _, replica in ipairs(s.p.replicas) do
     for _, line in ipairs(lookup_lines(s, replica, placement.order(replica, s.engine.dp_first))) do out[#out + 1] = line end

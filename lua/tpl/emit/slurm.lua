@@ -3,6 +3,7 @@
 -- Slurm hands out any GPUs of a node. So the job asks for all of a host's whole GPUs and takes the planned ones by UUID; where the job runs on
 -- another host than the plan saw, `tpl run` chooses by topology among what it got, and `require` in deploy.lua may refuse.
 -- --gpus-per-node, not --gpus-per-task: the latter hides the GPUs of one task from the others and ends peer access.
+local facts = require("tpl.emit.facts")
 local placement = require("tpl.emit.placement")
 local shell = require("tpl.emit.shell")
 
@@ -63,16 +64,29 @@ srun --ntasks-per-node=1 --kill-on-bad-exit=1 sh -c '
     export CUDA_VISIBLE_DEVICES="$chosen"
   else
     echo "$(hostname): not the GPUs of the plan; choosing by topology among those of this job" >&2
-    tpl plan "$TPL_MODEL" || exit $?
+    tpl plan "$TPL_MODEL" $TPL_WORDS || exit $?
   fi
-  exec tpl run "$TPL_MODEL" "$@"
+  exec tpl run "$TPL_MODEL" $TPL_WORDS "$@"
 ' tpl "$@"
 ]]
 
 local CPU_BODY = [[
 # shellcheck disable=SC2016 # the variables are those of the step's shell
-srun --ntasks-per-node=1 --kill-on-bad-exit=1 sh -c 'exec tpl run "$TPL_MODEL" "$@"' tpl "$@"
+srun --ntasks-per-node=1 --kill-on-bad-exit=1 sh -c 'exec tpl run "$TPL_MODEL" $TPL_WORDS "$@"' tpl "$@"
 ]]
+
+-- Words without blanks: the step's shell splits the list at them.
+local function words_text(s)
+  local out = {}
+  for _, w in ipairs(facts.words(s.facts, s.p, s.deploy)) do
+    if w:find("^[%w_./:,+=@%%-]+$") then
+      out[#out + 1] = w
+    else
+      table.insert(s.warnings, { code = "word_left_out", message = ("'%s' cannot be passed through the job; give it after the script's name"):format(w) })
+    end
+  end
+  return table.concat(out, " ")
+end
 
 --- Write the text.
 function M.write(s)
@@ -100,6 +114,7 @@ function M.write(s)
   out[#out + 1] = "set -eu\n"
   for _, line in ipairs(shell.exports(s.env)) do out[#out + 1] = line end
   out[#out + 1] = "export TPL_MODEL=" .. shell.quote(f.file or f.model)
+  out[#out + 1] = "export TPL_WORDS=" .. shell.quote(words_text(s))
   if gpus > 0 then
     local groups = {}
     for _, host in ipairs(hosts) do
@@ -107,7 +122,7 @@ function M.write(s)
       for _, d in ipairs(devices[host]) do uuids[#uuids + 1] = known(d.uuid) end
       if #uuids == #devices[host] then groups[#groups + 1] = table.concat(uuids, ",") end
     end
-    if #groups < #hosts then s.warnings[1] = { code = "not_pinned", message = "the topology has no UUIDs: the job chooses by topology only" } end
+    if #groups < #hosts then s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: the job chooses by topology only" } end
     out[#out + 1] = "export TPL_DEVICES=" .. shell.quote(table.concat(groups, " "))
   end
   out[#out + 1] = ""

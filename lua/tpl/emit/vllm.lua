@@ -26,7 +26,8 @@ function M.command(c)
     for _, node in ipairs(c.numa) do add(node) end
   end
   if c.n_hosts > 1 then
-    add("--nnodes", c.n_hosts, "--node-rank", { raw = '"$node"' }, "--master-addr", { raw = '"$MASTER_ADDR"' })
+    add("--nnodes", c.n_hosts, "--node-rank", { raw = '"$node"' }, "--master-addr", { raw = '"$MASTER_ADDR"' },
+      "--master-port", 29501 + c.replica.i)
   end
   if placement.has_unequal_stages(c.replica) then
     env[1] = { name = "VLLM_PP_LAYER_PARTITION", value = table.concat(placement.layer_counts(c.replica), ","),

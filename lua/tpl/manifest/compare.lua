@@ -26,21 +26,26 @@ function M.show(v)
   return tostring(v)
 end
 
---- Make a function that finds a device of the manifest in a topology: by UUID, or by uid for those that have none.
+--- Make a function that finds a device of the manifest in a topology: by UUID, else by PCI address, and by uid where it has neither.
 ---@param m tpl.Manifest
 ---@param t table
 ---@return fun(id: string): table?
 function M.finder(m, t)
-  local by_uuid, by_uid, has_uuid = {}, {}, {}
+  local by_uuid, by_pci, by_uid, entry = {}, {}, {}, {}
   for _, d in ipairs(t.devices or {}) do
     if known(d.uuid) then by_uuid[d.uuid:lower()] = d end
+    if known(d.pci) and d.kind ~= "mig" then by_pci[d.pci:lower()] = by_pci[d.pci:lower()] == nil and d end -- false: several hosts have it
     by_uid[d.uid] = d
   end
-  for _, d in ipairs(m.devices) do has_uuid[known(d.uid) or d.uuid] = known(d.uuid) end
+  for _, d in ipairs(m.devices) do
+    if known(d.uid) then entry[d.uid] = d end
+    if known(d.uuid) then entry[d.uuid] = d end
+  end
   return function(id)
-    local uuid = has_uuid[id]
-    if uuid then return by_uuid[uuid:lower()] end
-    return by_uuid[id:lower()] or by_uid[id]
+    local was = entry[id] or {}
+    if known(was.uuid) then return by_uuid[was.uuid:lower()] end
+    local at = known(was.pci) and was.kind ~= "mig" and by_pci[was.pci:lower()]
+    return at or by_uuid[id:lower()] or by_uid[id]
   end
 end
 
@@ -62,11 +67,18 @@ local function compare_field(out, code, name, was, now, field)
   if a ~= nil and b ~= nil and a ~= b then add(out, code, label(was) .. " " .. name, a, b) end
 end
 
+local function on_off(word)
+  if word == "enabled" or word == true then return "on" end
+  if word == "disabled" or word == false then return "off" end
+  return known(word)
+end
+
 local function mig_mode(d)
   local mig = known(d.mig)
   if not mig then return nil end
-  if known(mig.pending) and mig.pending ~= mig.mode then return "pending" end
-  return known(mig.mode)
+  local mode, pending = on_off(mig.mode), on_off(mig.pending)
+  if pending and pending ~= (mode or "off") then return "pending" end
+  return mode
 end
 
 local function compare_mig(out, was, now)
@@ -87,7 +99,7 @@ local function compare_device(out, was, now)
   compare_field(out, "memory_changed", "memory in bytes", was, now, "mem_bytes")
   compare_field(out, "vbios_changed", "VBIOS", was, now, "vbios")
   local is_same_mode = compare_mig(out, was, now)
-  if is_same_mode and now.usable == false and not (known(was.mig) and was.mig.mode == "on") then
+  if is_same_mode and now.usable == false and mig_mode(was) ~= "on" then
     local why = now.why_not and now.why_not[1]
     add(out, "device_unusable", label(was), "usable", why and (why.message or why.code) or "not usable")
   end
