@@ -154,6 +154,7 @@ end
 ---@field soft_s number?   instead of M.SOFT_S
 ---@field hard_s number?   instead of M.HARD_S
 ---@field clock? fun(): number
+---@field quick boolean?   a refusal names the function instead of its `return`, for which the policy has to run again
 ---@field seen? fun(copies: {topo: table, model: table, want: table})   what the policy was given, as it left it
 
 --- Run a policy on copies of its arguments and check what it returns.
@@ -171,7 +172,7 @@ function M.run(p, topo, model, want, o)
     local ok, got, seconds = call(p, o, topo, model, want)
     if not ok then err.throw(failure(p, got)) end
     local function where() return at_line(p, return_line(p, o, topo, model, want)) end
-    if got[1] == nil then err.throw(refusal(p, got[2], where)) end
+    if got[1] == nil then err.throw(refusal(p, got[2], o.quick and type(got[2]) == "string" and function() return p.where end or where)) end
     local placement, e = check.check(join(got[1], got[2]), topo, model, want)
     if not placement then
       e.where, e.policy = where(), p.name

@@ -268,6 +268,26 @@ depends on its seed and number only. No weights are read and no engine runs; `tp
     },
   },
   {
+    name = "test-policy", module = "tpl.cli.test_policy", most_names = 1, group = "Other",
+    summary = "try a placement policy on machines that you do not own",
+    usage = "tpl test-policy FILE [--random N] [--seed S] [--topo FILE]... [--out DIR] [--json]",
+    about = [[
+Draws machines (NVLink pairs, switches, cube meshes, PCIe trees, CPU nodes, with MIG, busy, lost and unknown devices, one host or several), gives
+each a model, and checks what any sane policy does: no device twice, none that is unusable, no change by device indices or by devices it
+did not choose, weights that fit, and so on. Prints the kinds of machine drawn. A machine on which a property breaks is shrunk and saved as a
+topology record; exit 3. A policy that finds no place returns nil and the reason. A draw depends on its seed and number only.
+]],
+    examples = { "tpl test-policy my.lua --random 2000", "tpl test-policy my.lua --topo my-index_free-1-10.yaml", "tpl test-policy auto --seed 7 --json" },
+    options = {
+      JSON,
+      { name = "--random", value = "N", number = { 1, 2 ^ 30 }, default = 500, help = "how many machines (500)" },
+      { name = "--seed", value = "S", number = { 0, 2 ^ 53 }, help = "another sequence of draws (1; also TPL_SEED)" },
+      { name = "--first", value = "N", number = { 1, 2 ^ 30 }, default = 1, help = "number of the first draw (1)" },
+      { name = "--topo", value = "FILE", many = true, help = "try this recorded machine, with every imagined model, instead of drawing" },
+      { name = "--out", value = "DIR", default = ".", help = "folder for the machines that fail (the working folder)" },
+    },
+  },
+  {
     name = "lua", module = "tpl.cli.lua", raw = true, group = "Other",
     summary = "run a Lua file with the library at hand",
     usage = "tpl lua FILE [argument ...]",
@@ -299,7 +319,7 @@ depends on its seed and number only. No weights are read and no engine runs; `tp
 
 --- Commands that a later version brings: they exit 2 with `not in this version`.
 M.later = {
-  "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
+  "repl", "chat", "sim", "check", "serve", "reload", "top", "try", "trace", "experts",
   "complete", "completion",
 }
 

@@ -226,12 +226,12 @@ local function check_span(span, at)
 end
 
 --- Check that the stages of a replica hold the layers 0..n-1 in order, each once; where no stage says, the planner cuts them.
-local function check_layers(stages, n_layer, at)
+local function check_layers(stages, n_layer, at, places)
   local next_layer, n_given = 0, 0
   for _, stage in ipairs(stages) do if stage.layers ~= nil then n_given = n_given + 1 end end
   if n_given == 0 and #stages > 1 then return end -- the planner cuts them
   for i, stage in ipairs(stages) do
-    local here = #stages == 1 and at or ("%s.stages[%d]"):format(at, i)
+    local here = places[i]
     if #stages == 1 and (stage.layers == nil or stage.layers == "all") then
       stage.layers = n_layer and { 0, n_layer - 1 } or nil
       return
@@ -268,8 +268,8 @@ end
 local function check_replica(c, t, at)
   expect(t, "table", at, "a replica { stages = { { devices = {uid, ..} } } }")
   check_fields(t, "replica", at)
-  local stages = {}
-  if t.stages == nil then stages[1] = check_stage(c, t, at)
+  local stages, places = {}, {}
+  if t.stages == nil then stages[1], places[1] = check_stage(c, t, at), at
   else
     for _, f in ipairs(fields.stage) do
       if t[f] ~= nil then fail("wrong_type", at, ("has both stages and %s"):format(f), f .. " belongs into a stage") end
@@ -278,10 +278,10 @@ local function check_replica(c, t, at)
     for i, s in ipairs(t.stages) do
       local here = ("%s.stages[%d]"):format(at, i)
       check_fields(expect(s, "table", here, "a stage { devices = {uid, ..} }"), "stage", here)
-      stages[i] = check_stage(c, s, here)
+      stages[i], places[i] = check_stage(c, s, here), here
     end
   end
-  check_layers(stages, c.n_layer, at)
+  check_layers(stages, c.n_layer, at, places)
   check_slices(c, stages, at)
   return { stages = stages }
 end

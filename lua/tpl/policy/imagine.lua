@@ -328,11 +328,19 @@ function M.draw(seed, number)
   return case
 end
 
+--- List the kinds of machine, bases first.
+---@return string[]
+function M.kinds()
+  local out = {}
+  for _, list in ipairs { M.bases, M.traits } do for _, kind in ipairs(list) do out[#out + 1] = kind end end
+  return out
+end
+
 --- Count kinds: an empty census has every kind.
 ---@return table<string, integer>
 function M.census()
   local out = {}
-  for _, list in ipairs { M.bases, M.traits } do for _, kind in ipairs(list) do out[kind] = 0 end end
+  for _, kind in ipairs(M.kinds()) do out[kind] = 0 end
   return out
 end
 

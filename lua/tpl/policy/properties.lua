@@ -55,7 +55,7 @@ end
 --- Run the policy on a record: an answer {topo, placement} or {topo, refused = reason}; or nil and the failure.
 local function answer(p, record, case, seen)
   local t = assert(topo.from_record(guard.copy(record)))
-  local placement, e = policy.run(p, t, models.get(case.model), case.want, { hard_s = M.LIMIT_S, seen = seen and function(s) seen(s, t) end })
+  local placement, e = policy.run(p, t, models.get(case.model), case.want, { hard_s = M.LIMIT_S, quick = true, seen = seen and function(s) seen(s, t) end })
   if placement then return { topo = t, placement = placement } end
   if e.code == "no_fit" or e.exit == 4 then return { topo = t, refused = e.message } end
   return nil, failed(property_of[e.rule] or e.rule and "well_formed" or "runs", e.message, { where = e.where, rule = e.rule,

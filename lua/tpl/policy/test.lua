@@ -25,13 +25,23 @@ local M = {}
 ---@field failed table<string, integer>   property -> cases; every property is there
 ---@field failures {failure: tpl.policy.Failure, case: tpl.policy.Case, drawn: tpl.policy.Case}[]   the first of each property, shrunk
 
+-- The labels of a machine: a deployment may exclude them.
+local function first_label(record)
+  for _, d in ipairs(record.devices) do
+    if d.labels and d.labels[1] then return d.labels[1] end
+  end
+end
+
 local function cases_of(records)
   local out = {}
   for i, r in ipairs(records) do
+    local label = first_label(r.record)
     for _, model in ipairs(models.names) do
       for _, goal in ipairs { "latency", "throughput" } do
-        out[#out + 1] = { seed = 0, number = i, kinds = { r.name }, record = r.record, model = model, thorough = true,
-          want = { context = 2048, concurrency = 1, goal = goal, kv_dtype = "f16", act = "bf16", usable = 0.9, require = {}, devices = {} } }
+        for _, devices in ipairs { {}, label and { exclude = { label } } or nil } do
+          out[#out + 1] = { seed = 0, number = i, kinds = { r.name }, record = r.record, model = model, thorough = true,
+            want = { context = 2048, concurrency = 1, goal = goal, kv_dtype = "f16", act = "bf16", usable = 0.9, require = {}, devices = devices } }
+        end
       end
     end
   end
