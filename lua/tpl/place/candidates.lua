@@ -94,8 +94,9 @@ local function price(c, want)
   local e = c.estimate
   c.holds_one = e.kv_tokens >= want.context
   c.fits = e.kv_tokens >= wanted_tokens(want)
-  c.score = want.goal == "latency" and 1e6 / e.itl_us or e.tok_s * c.n
-  c.why = ("%.0f tok/s, %.1f ms a token, %.0f %% of it communication"):format(e.tok_s * c.n, e.itl_us / 1e3, 100 * e.decode_comm_share)
+  c.score = want.goal == "latency" and 1e6 / e.itl_us or e.served_tok_s * c.n
+  c.why = ("%.0f tok/s when full, %.1f ms a token at %d requests, %.0f %% of it communication"):format(e.served_tok_s * c.n, e.itl_us / 1e3,
+    want.concurrency, 100 * e.decode_comm_share)
   if not c.fits then c.why = (e.why or ("room for %d KV tokens, %d are wanted"):format(e.kv_tokens, wanted_tokens(want))) .. "; " .. c.why end
   return c
 end
@@ -187,34 +188,71 @@ function M.enumerate(topo, model, want, uids)
   return out, refused
 end
 
-local NEAR = 0.01   -- prices closer than this are equal: fewer devices and fewer cuts win
-local NEAR_KV = 0.1 -- so are caches, where none holds what is wanted: the better price wins
+-- Prices are estimates: what is this close to the best is as good, and then fewer devices and fewer cuts win. So are caches, where
+-- none holds what is wanted: the better price wins.
+local NEAR, NEAR_KV = 0.05, 0.10
 
--- A logarithmic bucket, so that "nearly equal" still orders.
-local function bucket(x, near) return x and x > 0 and math.floor(math.log(x) / near + 0.5) or -math.huge end
+local function simpler(a, b)
+  if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
+  if a.pp ~= b.pp then return a.pp < b.pp end
+  if a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then
+    return a.estimate.kv_tokens > b.estimate.kv_tokens
+  end
+  return not a.uneven and b.uneven or false
+end
+
+-- Sort the head of a list, whose items are nearly as good as the first by `value`, by another order.
+local function resort_head(list, value, near, before)
+  local head, best = {}, value(list[1])
+  while list[#head + 1] and value(list[#head + 1]) >= best * (1 - near) do head[#head + 1] = list[#head + 1] end
+  table.sort(head, before)
+  for i, c in ipairs(head) do list[i] = c end
+end
+
+local function kv_of(c) return c.estimate.kv_tokens end
+local function score_of(c) return c.score end
+
+local function by_score(a, b)
+  if a.score ~= b.score then return a.score > b.score end
+  return simpler(a, b)
+end
+
+local function by_kv(a, b)
+  if kv_of(a) ~= kv_of(b) then return kv_of(a) > kv_of(b) end
+  return by_score(a, b)
+end
+
+-- What stands above all prices: it holds what is wanted and keeps the requirements.
+local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 
 --- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
 ---@param list tpl.Candidate[]
 function M.sort(list)
-  local function simpler(a, b)
-    if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
-    if a.pp ~= b.pp then return a.pp < b.pp end
-    return not a.uneven and b.uneven or false
+  local by_rank, ranks = {}, {}
+  for _, c in ipairs(list) do
+    local r = rank(c)
+    if not by_rank[r] then
+      by_rank[r] = {}
+      ranks[#ranks + 1] = r
+    end
+    table.insert(by_rank[r], c)
   end
-  table.sort(list, function(a, b)
-    if a.fits ~= b.fits then return a.fits end
-    if a.unmet ~= b.unmet then return a.unmet < b.unmet end
-    if not a.fits then
-      local ta, tb = bucket(a.estimate.kv_tokens, NEAR_KV), bucket(b.estimate.kv_tokens, NEAR_KV)
-      if ta ~= tb then return ta > tb end
+  table.sort(ranks)
+  local n = 0
+  for _, r in ipairs(ranks) do
+    local part = by_rank[r]
+    if part[1].fits then
+      table.sort(part, by_score)
+      resort_head(part, score_of, NEAR, simpler)
+    else
+      table.sort(part, by_kv)
+      resort_head(part, kv_of, NEAR_KV, by_score)
     end
-    local ka, kb = bucket(a.score, NEAR), bucket(b.score, NEAR)
-    if ka ~= kb then return ka > kb end
-    if a.tp * a.pp == b.tp * b.pp and a.pp == b.pp and a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens then
-      return a.estimate.kv_tokens > b.estimate.kv_tokens
+    for _, c in ipairs(part) do
+      n = n + 1
+      list[n] = c
     end
-    return simpler(a, b)
-  end)
+  end
   return list
 end
 

@@ -32,6 +32,10 @@ end
 
 local function is_gpu(d) return d.kind == "gpu" or d.kind == "mig" end
 
+local function known_names(gpus)
+  return table.concat(util.map(gpus.list, function(gpu) return gpu.words[1] end), ", ")
+end
+
 --- Fill in what GPUs are from the words of --assume ("gpu=h100-sxm-80gb"), and memory from the model's name.
 ---@param topo tpl.Topo
 ---@param assume string[]?
@@ -48,7 +52,7 @@ function M.complete(topo, assume)
   end
   local assumed = name and gpus.find(name)
   if name and not assumed then
-    err.throw { code = "usage", where = "--assume", message = ("no GPU is called '%s'"):format(name), hint = "known: " .. table.concat(util.map(gpus.list, function(gpu) return gpu.words[1] end), ", ") }
+    err.throw { code = "usage", where = "--assume", message = ("no GPU is called '%s'"):format(name), hint = "known: " .. known_names(gpus) }
   end
   local record = util.copy(topo)
   record.devices = util.map(topo.devices, function(d)

@@ -56,7 +56,7 @@ local function runs_text(plan, delta)
 end
 
 local function layer_moves(plan, out)
-  if #plan.stages < 2 then return end
+  if #plan.stages < 2 or plan.open.refused then return end
   local each = {}
   for _, s in ipairs(plan.stages) do
     each[s.i] = per_layer(plan, s)
