@@ -172,6 +172,19 @@ describe("the probe of this machine", function()
     assert.is_true(mem <= sys.mem_total() * 1.01 and mem > sys.mem_total() * 0.8)
   end)
 
+  it("gives the nodes a part each of what a control group allows", function()
+    local sys = require("tpl.core").sys
+    local total, available = sys.mem_total, sys.mem_available
+    sys.mem_total, sys.mem_available = function() return 60 * 2 ^ 30 end, function() return 15 * 2 ^ 30 end
+    local record = { devices = {}, links = {} }
+    local ok, e = pcall(require("tpl.topo.probe.cpus").add, record, { host = "host0", nodes = {
+      { id = 0, cpus = "0", mem_bytes = 80 * 2 ^ 30, free_bytes = 20 * 2 ^ 30 }, { id = 1, cpus = "1", mem_bytes = 40 * 2 ^ 30, free_bytes = 10 * 2 ^ 30 } } })
+    sys.mem_total, sys.mem_available = total, available
+    assert.is_true(ok, tostring(e))
+    local a, b = record.devices[1], record.devices[2]
+    assert.same({ 40 * 2 ^ 30, 10 * 2 ^ 30, 20 * 2 ^ 30, 5 * 2 ^ 30 }, { a.mem_bytes, a.free_bytes, b.mem_bytes, b.free_bytes })
+  end)
+
   it("finishes into a topology", function()
     local t = assert(require("tpl.topo").probe())
     assert.equal("cpu", t.devices[#t.devices].kind)
