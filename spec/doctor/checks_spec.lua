@@ -67,7 +67,7 @@ local cases = {
   { "driver_loaded", "fail", "4 NVIDIA GPUs are on the bus", function(t)
     for path in pairs(t.files) do if path:find("^proc/driver/nvidia/") or path:find("^sys/module/nvidia/") then t.files[path] = nil end end
     t.files["proc/modules"] = "ext4 1 0 - Live 0x0\n"
-  end },
+  end, more = { "gpudirect_rdma" } },
   { "nouveau", "fail", "nouveau", function(t) t.files["proc/modules"] = "nouveau 2310144 0 - Live 0x0000000000000000\n" .. t.files["proc/modules"] end },
   { "nouveau", "fail", "nouveau", file("sys/module/nouveau/refcnt", "0\n") },
   { "driver_mismatch", "fail", "550.90.07.*565.57.01", function(t)
@@ -92,7 +92,7 @@ local cases = {
   end },
   { "gpu_busy", "warn", "GPU 3.*1 processes, 20.0 GiB", function(t) t.topo.devices[4].busy = { pids = { 4711 }, used_bytes = 20 * 2 ^ 30 } end },
   { "gpu_model", "warn", "H100.*A100", function(t) t.topo.devices[4].name = "NVIDIA A100-SXM4-80GB" end, more = { "cuda_device_order" } },
-  { "gpu_memory", "warn", "GPU 0 1 2: 79.6 GiB; GPU 3: 39.6 GiB", function(t) t.topo.devices[4].mem_bytes = 42505273344 end },
+  { "gpu_memory", "warn", "GPU 0 1 2: 79.6 GiB; GPU 3: 39.6 GiB", function(t) t.topo.devices[4].mem_bytes, t.topo.devices[4].free_bytes = 42505273344, 42000000000 end },
   { "gpu_vbios", "warn", "96.00.99.00.05", function(t) t.topo.devices[1].vbios = "96.00.99.00.05" end },
   { "mig_mode", "fail", "GPU 3", function(t) t.topo.devices[4].mig = { mode = "on", pending = "on" } end },
   { "mig_mode", "fail", "next reset", function(t) t.topo.devices[4].mig = { mode = "off", pending = "on" } end },
@@ -196,7 +196,7 @@ local cases = {
   { "numa_unknown", "warn", "GPU 0", function(t) t.files[gpu_dir(t, 1) .. "/numa_node"] = "-1\n" end },
 
   { "cuda_device_order", "warn", "not set", env { CUDA_DEVICE_ORDER = false } },
-  { "cuda_device_order", "fail", "H100.*L4", function(t)
+  { "cuda_device_order", "fail", "NVIDIA L4 and NVIDIA H100", function(t)
     tree_of.env(t, { CUDA_DEVICE_ORDER = "FASTEST_FIRST" })
     t.topo.devices[1].name = "NVIDIA L4"
   end, more = { "gpu_model" } },

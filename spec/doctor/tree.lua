@@ -28,12 +28,14 @@ function M.pci(tree, place, address, d)
   local dir = "sys/devices/" .. place .. "/" .. address
   local f = tree.files
   f[dir .. "/class"] = string.format("0x%04x00\n", d.class)
-  f[dir .. "/vendor"], f[dir .. "/device"] = string.format("0x%04x\n", d.vendor), string.format("0x%04x\n", d.device)
-  f[dir .. "/numa_node"], f[dir .. "/local_cpulist"] = d.numa .. "\n", d.cpus .. "\n"
-  f[dir .. "/current_link_width"], f[dir .. "/max_link_width"] = (d.width or 16) .. "\n", "16\n"
-  f[dir .. "/current_link_speed"], f[dir .. "/max_link_speed"] = (d.speed or "32.0 GT/s PCIe") .. "\n", (d.speed or "32.0 GT/s PCIe") .. "\n"
+  f[dir .. "/vendor"] = string.format("0x%04x\n", d.vendor)
+  f[dir .. "/numa_node"] = d.numa .. "\n"
   if d.class == 0x0604 then f[dir .. "/config"] = M.config(d.vendor, d.device, d.class, d.acs or 0) end
   tree.links["sys/bus/pci/devices/" .. address] = "../../../devices/" .. place .. "/" .. address
+  if tree.lean and d.class == 0x0604 then return dir end
+  f[dir .. "/device"], f[dir .. "/local_cpulist"] = string.format("0x%04x\n", d.device), d.cpus .. "\n"
+  f[dir .. "/current_link_width"], f[dir .. "/max_link_width"] = (d.width or 16) .. "\n", "16\n"
+  f[dir .. "/current_link_speed"], f[dir .. "/max_link_speed"] = (d.speed or "32.0 GT/s PCIe") .. "\n", (d.speed or "32.0 GT/s PCIe") .. "\n"
   return dir
 end
 
@@ -120,10 +122,11 @@ end
 ---@field env table<string, string>?
 ---@field mem_bytes number?
 ---@field sm string?
+---@field lean boolean?          bridges with the files that a check reads, no more
 
 --- Make a host of two NUMA nodes; each switch carries two GPUs and, with ib, a NIC.
 function M.host(o)
-  local tree = { files = {}, links = {}, dirs = {}, topo = { hosts = { { id = "gpu17", driver = "550.90.07" } }, devices = {}, links = {}, nics = {} } }
+  local tree = { lean = o.lean, files = {}, links = {}, dirs = {}, topo = { hosts = { { id = "gpu17", driver = "550.90.07" } }, devices = {}, links = {}, nics = {} } }
   system(tree, o)
   local buses = { "17", "3d", "97", "bd" }
   local per = 2
@@ -145,7 +148,7 @@ function M.host(o)
     tree.links[dir .. "/iommu_group"] = ("../"):rep(6) .. "kernel/iommu_groups/" .. 40 + i
     tree.files["sys/kernel/iommu_groups/" .. 40 + i .. "/type"] = "identity\n"
     local gpu = { uid = uuid(i), uuid = uuid(i), kind = "gpu", index = i, pci = address, name = o.name, sm = o.sm or "9.0", vbios = "96.00.89.00.01", numa = numa, cpus = cpus,
-      mem_bytes = o.mem_bytes or 85520809984, free_bytes = 85000000000, mig = { mode = "off", pending = "off" }, busy = { used_bytes = 4194304, pids = {} },
+      mem_bytes = o.mem_bytes or 85520809984, free_bytes = (o.mem_bytes or 85520809984) - 4194304, mig = { mode = "off", pending = "off" }, busy = { used_bytes = 4194304, pids = {} },
       health = { ecc = 0, remapped = 0 } }
     if o.nvlink then gpu.fabric = { state = "completed", health = "healthy" } end
     tree.topo.devices[i + 1] = gpu
@@ -220,10 +223,7 @@ function M.write(tree, root)
   for path in pairs(tree.files) do need(path) end
   for path in pairs(tree.links) do need(path) end
   for path in pairs(tree.dirs) do folders[root .. "/" .. path] = true end
-  local list = {}
-  for path in pairs(folders) do list[#list + 1] = quoted(path) end
-  table.sort(list)
-  sh("mkdir -p " .. table.concat(list, " "))
+  for path in pairs(folders) do assert(require("tpl.core").sys.mkdir_p(path)) end
   for path, text in pairs(tree.files) do
     local file = assert(io.open(root .. "/" .. path, "wb"))
     file:write(text)
