@@ -4,6 +4,7 @@
 local err = require("tpl.err")
 local facts = require("tpl.emit.facts")
 local limits = require("tpl.emit.limits")
+local names = require("tpl.emit.names")
 local placement = require("tpl.emit.placement")
 local shell = require("tpl.emit.shell")
 local suggest = require("tpl.suggest")
@@ -37,7 +38,7 @@ local function refuse(engine, list)
 end
 
 local function name_devices(p, engine, warnings)
-  local how = shell.naming(p)
+  local how = names.naming(p)
   if not how then
     err.throw { code = "format", where = "--emit " .. engine.target, message = "the topology names its devices by nothing that can be found again",
       hint = "add the output of nvidia-smi -L: --topo matrix.txt --topo list.txt" }
@@ -88,7 +89,7 @@ end
 ---@param t table?        topology object: devices by uid with uuid, pci, numa, host
 ---@param deploy table?   the deployment (model, serve, want, origin); `shape` = {n_head, n_kv} where the report's model has none
 ---@return tpl.Emit?
----@return tpl.Err? err   "not_expressible" (exit 3, with the list), "usage" for an unknown target, "format" for a report or topology that says too little
+---@return tpl.Err? err   "not_expressible" (exit 3, with the list), "usage" for an unknown target, "format" where report or topology say too little
 function M.make(target, report, t, deploy) return err.try(make, target, report, t, deploy) end
 
 return M

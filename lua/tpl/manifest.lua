@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Remember a placement by identity and check it at every start: the same devices after their indices changed, and a refusal, with every
 --- difference named, when the machine, the driver or the weights are not those that the plan was made for.
--- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by UUID, those
--- without by PCI address, CPU nodes by uid; an index is not written, so it cannot drift.
+-- Field names are those of `tpl topo` and `tpl plan` (interface.md section 4); a field that was not known is absent. Devices are matched by
+-- UUID, those without by PCI address, CPU nodes by uid; an index is not written, so it cannot drift.
 local check = require("tpl.manifest.check").check
 local compare = require("tpl.manifest.compare")
 local err = require("tpl.err")
@@ -82,8 +82,8 @@ end
 local function devices_of(list)
   local out = {}
   for i, d in ipairs(list) do
-    out[i] = object { { "uid", id_of(d) }, { "uuid", d.uuid }, { "kind", d.kind }, { "pci", d.pci }, { "host", d.host }, { "name", d.name }, { "sm", d.sm },
-      { "vbios", d.vbios }, { "numa", d.numa }, { "mem_bytes", d.mem_bytes }, { "mig", mig_of(d) } }
+    out[i] = object { { "uid", id_of(d) }, { "uuid", d.uuid }, { "kind", d.kind }, { "pci", d.pci }, { "host", d.host },
+      { "name", d.name }, { "sm", d.sm }, { "vbios", d.vbios }, { "numa", d.numa }, { "mem_bytes", d.mem_bytes }, { "mig", mig_of(d) } }
   end
   return json.array(out)
 end
@@ -94,8 +94,8 @@ local function links_of(t, list)
     for k = i + 1, #list do
       local link = t and t.link and t:link(list[i].uid, list[k].uid)
       if link then
-        out[#out + 1] = object { { "a", id_of(list[i]) }, { "b", id_of(list[k]) }, { "kind", link.kind }, { "pcie", link.pcie }, { "nvlinks", link.nvlinks },
-          { "via_switch", link.via_switch }, { "p2p", link.p2p }, { "gb_s", link.gb_s }, { "us", link.us }, { "source", link.source } }
+        out[#out + 1] = object { { "a", id_of(list[i]) }, { "b", id_of(list[k]) }, { "kind", link.kind }, { "pcie", link.pcie },
+          { "nvlinks", link.nvlinks }, { "via_switch", link.via_switch }, { "p2p", link.p2p }, { "gb_s", link.gb_s }, { "us", link.us }, { "source", link.source } }
       end
     end
   end
@@ -117,7 +117,8 @@ local function stages_of(p)
     for _, stage in ipairs(replica.stages) do
       local ids = {}
       for i, d in ipairs(stage.devices) do ids[i] = id_of(d) end
-      out[#out + 1] = object { { "replica", replica.i }, { "i", stage.i }, { "layers", stage.layers }, { "devices", ids }, { "shares", stage.shares } }
+      out[#out + 1] = object { { "replica", replica.i }, { "i", stage.i }, { "layers", stage.layers }, { "devices", ids },
+        { "shares", stage.shares } }
     end
   end
   return json.array(out)
@@ -138,7 +139,8 @@ function M.make(report, t, extra)
   local deploy = extra.deploy
   model.path = model.path or deploy and deploy.model
   local origin = deploy and deploy.origin
-  return object { { "schema", SCHEMA }, { "version", require("tpl").version }, { "plan_hash", report.plan_hash }, { "program_hash", report.program_hash },
+  return object { { "schema", SCHEMA }, { "version", require("tpl").version }, { "plan_hash", report.plan_hash },
+    { "program_hash", report.program_hash },
     { "source", t and t.source and pick(t.source, { "kind", "files" }) }, { "deploy", origin and pick(origin, { "file", "args" }) },
     { "model", model }, { "degrees", pick(known(report.degrees) or {}, { "tp", "pp", "ep", "dp" }) }, { "hosts", hosts_of(t, list) },
     { "devices", devices_of(list) }, { "links", links_of(t, list) }, { "stages", stages_of(p) },

@@ -23,7 +23,8 @@ local x16_gb_s = { 3, 6, 12, 24, 48, 96 }
 local GOOD_SHARE, GOOD_GB_S = 0.5, 10
 
 --- Names that NCCL still reads but has renamed.
-M.renamed = { NCCL_MIN_NCHANNELS = "NCCL_MIN_CTAS", NCCL_MAX_NCHANNELS = "NCCL_MAX_CTAS", NCCL_ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING" }
+M.renamed = { NCCL_MIN_NCHANNELS = "NCCL_MIN_CTAS", NCCL_MAX_NCHANNELS = "NCCL_MAX_CTAS",
+  NCCL_ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING" }
 
 --- Give the name that NCCL uses today for a variable.
 ---@param name string
@@ -162,7 +163,8 @@ local function ib_hca(t, group, hosts, out)
   for i, e in ipairs(entries) do
     if i == 1 or not is_same then
       out[#out + 1] = { name = "NCCL_IB_HCA", value = e.value, host = not is_same and e.host or nil,
-        why = ("between hosts only the adapters beside the chosen GPUs; %s %s near to none of them ('=' because a name also matches longer ones)"):format(
+        why = ("between hosts only the adapters beside the chosen GPUs; %s %s near to none of them "
+          .. "('=' because a name also matches longer ones)"):format(
           table.concat(e.far, ", "), #e.far > 1 and "are" or "is") }
     end
   end
@@ -225,7 +227,8 @@ local function cumem_host(opts, out)
   if opts.sys_nice ~= false then return end
   if opts.nccl and not is_before(opts.nccl, "2.26.5") then return end
   out[#out + 1] = { name = "NCCL_CUMEM_HOST_ENABLE", value = "0",
-    why = "this container may not set NUMA policies (no SYS_NICE) and NCCL before 2.26.5 fails in init when it tries; or add the capability SYS_NICE" }
+    why = "this container may not set NUMA policies (no SYS_NICE) and NCCL before 2.26.5 fails in init when it tries; "
+      .. "or add the capability SYS_NICE" }
 end
 
 -- Variables that are already set: old names, and a level that was left behind.

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Kubernetes objects are read back as YAML and looked at as data. Names of fields: Kubernetes API reference 1.34 (resource.k8s.io/v1, apps/v1), attributes:
--- NVIDIA/k8s-dra-driver-gpu cmd/gpu-kubelet-plugin/deviceinfo.go.
+-- Kubernetes objects are read back as YAML and looked at as data. Names of fields: Kubernetes API reference 1.34 (resource.k8s.io/v1, apps/v1),
+-- attributes: NVIDIA/k8s-dra-driver-gpu cmd/gpu-kubelet-plugin/deviceinfo.go.
 local S = dofile("spec/emit/support.lua")
 local emit = require("tpl.emit")
 local yaml = require("tpl.yaml")
@@ -78,7 +78,8 @@ describe("k8s objects", function()
     for i, n in ipairs { 3, 1 } do
       local want = claim.spec.devices.requests[i].exactly
       assert.equal("gpu.nvidia.com", want.deviceClassName)
-      assert.equal(('device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].uuid == "%s"'):format(U(n)), want.selectors[1].cel.expression)
+      assert.equal(('device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].uuid == "%s"'):format(U(n)),
+        want.selectors[1].cel.expression)
     end
     local counted, pinned = by.Deployment[1], by.Deployment[2]
     assert.is_nil(pod(counted).resourceClaims)
@@ -111,13 +112,14 @@ describe("k8s objects", function()
     local file = dir:write("deploy.lua", "local a = tpl.args { tp = 1 }\nreturn tpl.deploy { model = \"m\", mesh = \"tp=\" .. a.tp }\n")
     local by, e = objects(S.report({ { { U(0), U(1) } } }), S.machine(2), { origin = { file = file, args = { tp = 2 } } })
     assert.truthy(by.ConfigMap[1].data["deploy.lua"]:find("tpl.args { tp = 1 }", 1, true))
-    assert.same({ "run", "/etc/tpl/deploy.lua", "tp=2", "--manifest", "/etc/tpl/manifest.yaml" }, { unpack(pod(by.Deployment[1]).containers[1].args) })
+    assert.same({ "run", "/etc/tpl/deploy.lua", "tp=2", "--manifest", "/etc/tpl/manifest.yaml" },
+      { unpack(pod(by.Deployment[1]).containers[1].args) })
     assert.equal("serve_host", e.warnings[1].code)
     dir:close()
     by = objects(S.report({ { { U(0), U(1) } } }, { kvh = { 5, 3 } }), S.machine(2))
     local made = setfenv(assert(loadstring(by.ConfigMap[1].data["deploy.lua"])), { tpl = { deploy = function(d) return d end } })()
-    assert.same({ model = "meta-llama/Llama-3.3-70B-Instruct", mesh = "tp=2", pp = 1, shares = { tp = { 5, 3 } }, want = { context = 8192, concurrency = 16 },
-      serve = { host = "0.0.0.0", port = 8000 } }, made)
+    assert.same({ model = "meta-llama/Llama-3.3-70B-Instruct", mesh = "tp=2", pp = 1, shares = { tp = { 5, 3 } }, 
+      want = { context = 8192, concurrency = 16 }, serve = { host = "0.0.0.0", port = 8000 } }, made)
   end)
 
   it("ask for no GPU where the ranks are CPU ranks", function()

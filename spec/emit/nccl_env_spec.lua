@@ -15,7 +15,8 @@ end
 local function pcie_pair(link, vendor, n)
   local devices = {}
   for i = 0, (n or 2) - 1 do devices[i + 1] = S.gpu(i, { pcie = { gen = 4, width = 16 } }) end
-  local fields = { kind = "phb", nvlinks = false, via_switch = false, p2p = { read = "ok", write = "ok" }, gb_s = 20, source = "measured", data_ok = true }
+  local fields = { kind = "phb", nvlinks = false, via_switch = false, p2p = { read = "ok", write = "ok" }, gb_s = 20, source = "measured",
+    data_ok = true }
   for k, v in pairs(link or {}) do fields[k] = v end
   return S.topo { hosts = { { id = "host0", cpu = { vendor = vendor or "GenuineIntel" } } }, devices = devices, links = S.mesh(devices, fields) }
 end
@@ -49,7 +50,8 @@ describe("NCCL variables", function()
   end)
 
   for what, link in pairs {
-    ["a path that was only stated"] = { source = "stated" }, ["a slow one"] = { gb_s = 5 }, ["one without peer access"] = { p2p = { read = "ok", write = "cns" } },
+    ["a path that was only stated"] = { source = "stated" }, ["a slow one"] = { gb_s = 5 }, 
+    ["one without peer access"] = { p2p = { read = "ok", write = "cns" } },
     ["one of which nothing is known"] = { p2p = false, gb_s = false }, ["a level that NCCL takes by itself"] = { kind = "pxb" },
   } do
     it("leave the level alone for " .. what, function()

@@ -109,13 +109,15 @@ describe("a start script", function()
   end)
 
   it("calls vLLM with the plan's sizes and passes further arguments on", function()
-    local e = assert(emit.make("vllm", S.report({ { { U(0), U(1) }, { U(2), U(3) } } }, { layers = { { 0, 42 }, { 43, 79 } }, n_head = 64, n_kv = 8 }),
+    local e = assert(emit.make("vllm", S.report({ { { U(0), U(1) }, { U(2), U(3) } } }, { layers = { { 0, 42 }, { 43, 79 } }, n_head = 64,
+      n_kv = 8 }),
       S.machine(4), { want = { concurrency = 20 } }))
     assert.equal("0.33.0", e.version)
     has(e.text, "vLLM 0.33.0")
     programs { 0, 1, 2, 3 }
     local _, log = run(e.text, "", "--dtype 'b f'")
-    has(log, "vllm [serve] [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] [--tensor-parallel-size] [2] [--pipeline-parallel-size] [2] "
+    has(log, "vllm [serve] [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] [--tensor-parallel-size] [2] "
+      .. "[--pipeline-parallel-size] [2] "
       .. "[--max-model-len] [8192] [--max-num-seqs] [20] [--gpu-memory-utilization] [0.90]")
     has(log, "[--numa-bind-nodes] [0] [0] [1] [1] [--dtype] [b f]\n")
     has(log, "VLLM_PP_LAYER_PARTITION=43,37\n") -- layers 0..42 are 43, 43..79 are 37
@@ -164,13 +166,15 @@ describe("a start script", function()
     programs { 3, 2, 1, 0 }
     local is_ok, log, out = run(assert(emit.make("sglang", report, S.machine(4))).text)
     assert.is_true(is_ok, out)
-    has(log, "python3 [-m] [sglang.launch_server] [--model-path] [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] [--tp-size] [2] [--pp-size] [2]")
+    has(log, "python3 [-m] [sglang.launch_server] [--model-path] [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] "
+      .. "[--tp-size] [2] [--pp-size] [2]")
     has(log, "[--context-length] [8192] [--max-running-requests] [16]")
     has(log, "[--numa-node] [0] [0] [1] [1]")
     has(log, "SGLANG_PP_LAYER_PARTITION=43,37\n")
     has(log, "CUDA_VISIBLE_DEVICES=3,2,1,0\n")
     is_ok, log = run(assert(emit.make("trtllm", report, S.machine(4))).text, "SHOW=1")
-    has(log, "trtllm-serve [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] [--tp_size] [2] [--pp_size] [2] [--max_seq_len] [8192]")
+    has(log, "trtllm-serve [meta-llama/Llama-3.3-70B-Instruct] [--host] [127.0.0.1] [--port] [8000] [--tp_size] [2] [--pp_size] [2] [--max_seq_len] "
+      .. "[8192]")
     assert.is_true(is_ok)
     has(log, "pp_partition: [43, 37]")
   end)
@@ -196,12 +200,15 @@ describe("a start script", function()
   end)
 
   it("starts one process per replica, each on its own port and devices", function()
-    local e = assert(emit.make("vllm", S.report({ { { U(0), U(1) } }, { { U(2), U(3) } } }, { n_head = 64, n_kv = 8 }), S.machine(4), { serve = { port = 9000 } }))
+    local e = assert(emit.make("vllm", S.report({ { { U(0), U(1) } }, { { U(2), U(3) } } }, { n_head = 64, n_kv = 8 }), S.machine(4),
+      { serve = { port = 9000 } }))
     programs { 1, 0, 3, 2 }
     local is_ok, log, out = run(e.text)
     assert.is_true(is_ok, out)
     local by_port = {}
-    for port, devices in log:gmatch("%[%-%-port%] %[(%d+)%][^\n]*\nCUDA_DEVICE_ORDER=[^\n]*\nCUDA_VISIBLE_DEVICES=([^\n]*)") do by_port[port] = devices end
+    for port, devices in log:gmatch("%[%-%-port%] %[(%d+)%][^\n]*\nCUDA_DEVICE_ORDER=[^\n]*\nCUDA_VISIBLE_DEVICES=([^\n]*)") do
+      by_port[port] = devices
+    end
     assert.same({ ["9000"] = "1,0", ["9001"] = "3,2" }, by_port)
   end)
 
@@ -293,7 +300,10 @@ describe("a start script", function()
 
     it("asks which host it is where copies of a host cannot be told apart", function()
       local t = two_hosts()
-      for i, d in ipairs(t.devices) do d.uuid, d.index, d.pci, d.uid = nil, (i - 1) % 2, ("0000:%02x:00.0"):format(i % 2), d.host .. "/GPU" .. (i - 1) % 2 end
+      for i, d in ipairs(t.devices) do
+        local n = (i - 1) % 2
+        d.uuid, d.index, d.pci, d.uid = nil, n, ("0000:%02x:00.0"):format(n), d.host .. "/GPU" .. n
+      end
       local e = assert(emit.make("sglang", S.report({ { { "node-a/GPU1", "node-a/GPU0" } }, { { "node-b/GPU0", "node-b/GPU1" } } }), t))
       assert.equal("not_pinned", e.warnings[1].code)
       programs { 0, 1 }

@@ -39,8 +39,9 @@ end
 
 --- Make one GPU. n counts from 0; it is index, PCI bus and UUID at once unless told otherwise.
 function M.gpu(n, fields)
-  local d = { uid = M.uuid(n), uuid = M.uuid(n), kind = "gpu", host = "host0", index = n, pci = ("0000:%02x:00.0"):format(0x18 + n), name = "NVIDIA H100 80GB HBM3",
-    sm = "9.0", vbios = "96.00.74.00.01", numa = math.floor(n / 2), cpus = n < 2 and "0-23" or "24-47", mem_bytes = 80 * 2 ^ 30, mig = { mode = "off" },
+  local d = { uid = M.uuid(n), uuid = M.uuid(n), kind = "gpu", host = "host0", index = n, pci = ("0000:%02x:00.0"):format(0x18 + n),
+    name = "NVIDIA H100 80GB HBM3", sm = "9.0", vbios = "96.00.74.00.01", numa = math.floor(n / 2), cpus = n < 2 and "0-23" or "24-47", mem_bytes = 80 * 2 ^ 30,
+      mig = { mode = "off" },
     usable = true }
   for k, v in pairs(fields or {}) do d[k] = v end
   return d
@@ -97,14 +98,16 @@ function M.report(replicas, opts)
           first = first + opts.kvh[k]
         end
         ranks[#ranks + 1] = { rank = #ranks, replica = r - 1, stage = s - 1, uid = uid, coord = { tp = k - 1 }, shards = shards,
-          bytes = { weights = 20 * 2 ^ 30, arena = 2 ^ 30, comm = 2 ^ 28, kv = 40 * 2 ^ 30, other = 2 ^ 30, total = 62 * 2 ^ 30, capacity = 72 * 2 ^ 30 } }
+          bytes = { weights = 20 * 2 ^ 30, arena = 2 ^ 30, comm = 2 ^ 28, kv = 40 * 2 ^ 30, other = 2 ^ 30, total = 62 * 2 ^ 30,
+            capacity = 72 * 2 ^ 30 } }
       end
       stages[s] = { i = s - 1, layers = opts.layers and opts.layers[s] or { (s - 1) * 40, s * 40 - 1 } }
     end
   end
   return { plan_hash = ("ab"):rep(32), program_hash = ("cd"):rep(32), ranks = ranks, stages = stages,
     degrees = { tp = opts.tp or #replicas[1][1], pp = #replicas[1], ep = opts.ep or 1, dp = opts.dp or #replicas },
-    model = { arch = "llama", path = opts.path or "meta-llama/Llama-3.3-70B-Instruct", weight_bytes = 141107412992, n_head = opts.n_head, n_kv = opts.n_kv },
+    model = { arch = "llama", path = opts.path or "meta-llama/Llama-3.3-70B-Instruct", weight_bytes = 141107412992, n_head = opts.n_head,
+      n_kv = opts.n_kv },
     kv = { tokens = 131072, max_len = 8192, max_concurrency = 16 }, replicas = {}, env = {} }
 end
 

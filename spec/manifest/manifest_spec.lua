@@ -68,7 +68,8 @@ describe("a manifest", function()
     for _, order in ipairs { { 1, 0, 2, 3 }, { 3, 2, 1, 0 }, { 2, 3, 0, 1 } } do
       local t = reordered(order)
       assert.same({}, manifest.compare(written(), t, report()))
-      assert.same({ replicas = { { stages = { { devices = { U(0), U(1) }, layers = { 0, 42 } }, { devices = { U(2), U(3) }, layers = { 43, 79 } } } } } },
+      assert.same({ replicas = { { stages = { { devices = { U(0), U(1) }, layers = { 0, 42 } }, { devices = { U(2), U(3) }, layers = { 43,
+        79 } } } } } },
         assert(manifest.pin(written(), t)))
     end
   end)
@@ -139,7 +140,8 @@ local drifts = {
   ["MIG was switched on"] = { function(t)
     t.devices[3].mig, t.devices[3].usable, t.devices[3].why_not = { mode = "on" }, false, { { code = "mig_parent", message = "MIG mode" } }
   end, { "mig_changed" }, { U(2), "off -> on" } },
-  ["MIG is about to be switched on"] = { function(t) t.devices[3].mig = { mode = "off", pending = "on" } end, { "mig_changed" }, { "off -> pending" } },
+  ["MIG is about to be switched on"] = { function(t) t.devices[3].mig = { mode = "off", pending = "on" } end, { "mig_changed" },
+    { "off -> pending" } },
   ["MIG is about to be switched on, in NVML's words"] = { function(t) t.devices[3].mig = { mode = "disabled", pending = "enabled" } end,
     { "mig_changed" }, { "off -> pending" } },
   ["a GPU is not usable any more"] = { function(t)
@@ -300,7 +302,8 @@ describe("the identity of weights", function()
     local now = report()
     now.model.weight_bytes = 1
     assert.same({ "weights_changed" }, codes(manifest.compare(written(), S.machine(4), now)))
-    assert.same({ "weights_changed" }, codes(manifest.compare(written { model = { sha256 = "a" } }, S.machine(4), report(), { model = { sha256 = "b" } })))
+    assert.same({ "weights_changed" }, codes(manifest.compare(written { model = { sha256 = "a" } }, S.machine(4), report(),
+      { model = { sha256 = "b" } })))
   end)
 
   it("of a missing file is a usage error", function()

@@ -4,6 +4,7 @@
 -- driver (resource.k8s.io/v1, Kubernetes 1.34+, NVIDIA/k8s-dra-driver-gpu) publishes each GPU's UUID as an attribute: a claim on it pins.
 -- CPUs are whole numbers and requests equal limits: only then (Guaranteed) does the static CPU manager give exclusive cores of one NUMA node.
 local facts = require("tpl.emit.facts")
+local names = require("tpl.emit.names")
 local placement = require("tpl.emit.placement")
 local shell = require("tpl.emit.shell")
 local yaml = require("tpl.yaml")
@@ -159,7 +160,8 @@ volumes:
     emptyDir:
       medium: Memory
       sizeLimit: %dGi
-]]):format(IMAGE, args(s, "run"), port, port, indent(env_lines(s.env), 4) .. (#s.env > 0 and "\n" or ""), indent(MOUNTS, 4), indent(resources(replica, size, mode), 4),
+]]):format(IMAGE, args(s, "run"), port, port, indent(env_lines(s.env), 4) .. (#s.env > 0 and "\n" or ""), indent(MOUNTS, 4),
+  indent(resources(replica, size, mode), 4),
     s.facts.name, replica.i, size.shm_gib)
   return table.concat(parts)
 end
@@ -199,7 +201,7 @@ local function claim(s, replica)
     count: 1
     selectors:
       - cel:
-          expression: %s]]):format(i - 1, (shell.device_text(d):gsub("%c", " ")), class,
+          expression: %s]]):format(i - 1, (names.text(d):gsub("%c", " ")), class,
       q(('device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].uuid == "%s"'):format(d.uuid)))
   end
   return ([[
@@ -264,8 +266,10 @@ local function head(s, left, has_claims)
   out[#out + 1] = "This deployment takes " .. list_text(all) .. "; for other services the node keeps " .. list_text(left) .. "."
   if has_claims then
     out[#out + 1] = "Two ways for each replica; run one of them:"
-    out[#out + 1] = "  tpl-..-N         counts (device plugin): does NOT pin. Kubernetes hands over any free GPUs; the init container refuses the wrong ones."
-    out[#out + 1] = "  tpl-..-N-pinned  claims by UUID (DRA driver, Kubernetes 1.34+): pins. It has 0 replicas here; scale it to 1 and the other to 0."
+    out[#out + 1] = "  tpl-..-N         counts (device plugin): does NOT pin. Kubernetes hands over any free GPUs; the init container"
+    out[#out + 1] = "                   refuses the wrong ones."
+    out[#out + 1] = "  tpl-..-N-pinned  claims by UUID (DRA driver, Kubernetes 1.34+): pins. It has 0 replicas here; scale it to 1, the"
+    out[#out + 1] = "                   other to 0."
   elseif all[1].kind ~= "cpu" then
     out[#out + 1] = "Counted by the device plugin, which does NOT pin; the topology has no UUIDs that a claim could name."
   end
@@ -292,7 +296,8 @@ function M.write(s)
     end
   end
   if not has_claims and s.p.replicas[1].devices[1].kind ~= "cpu" then
-    s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
+    s.warnings[#s.warnings + 1] = { code = "not_pinned",
+      message = "the topology has no UUIDs: nothing in the manifest can pin; add the output of nvidia-smi -L with --topo" }
   end
   local serve = s.deploy and s.deploy.serve
   if s.facts.file and not (serve and serve.host == "0.0.0.0") then

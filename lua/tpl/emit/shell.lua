@@ -2,6 +2,8 @@
 --- Write the POSIX sh start script of an engine: devices by UUID, turned into indices when it starts, never when it is written.
 -- nvidia-smi lists indices in PCI order, and CUDA does so under CUDA_DEVICE_ORDER=PCI_BUS_ID only; both are taken at the same moment, so that a
 -- reboot, a moved card or another driver cannot make the script start on other GPUs: what is missing ends it.
+local names = require("tpl.emit.names")
+local parts = require("tpl.emit.sh_parts")
 local placement = require("tpl.emit.placement")
 
 local M = {}
@@ -43,133 +45,7 @@ function M.exports(env, indent)
   return out
 end
 
--- -- How devices are named --------------------------------------------------------------------------------------------
-
--- NVML's form of a PCI address: eight digits of domain, upper case.
-local function smi_pci(pci)
-  local domain, rest = pci:match("^(%x+):(%x+:%x+%.%x)$")
-  return domain and (("0"):rep(8 - #domain) .. domain .. ":" .. rest):upper()
-end
-
-local key_of = {
-  uuid = function(d) return known(d.uuid) end,
-  pci = function(d) return known(d.pci) and smi_pci(d.pci) end,
-  index = function(d) return known(d.index) or tonumber(tostring(d.uid):match("GPU(%d+)$")) end,
-}
-
--- Whether every device has such a name that no other has. Hosts of a cluster have the same indices, and the script asks which host it is.
-local function is_naming(p, how)
-  local seen = {}
-  for _, replica in ipairs(p.replicas) do
-    for _, d in ipairs(replica.devices) do
-      local key = key_of[how](d)
-      if not key or (how ~= "uuid" and d.kind == "mig") then return false end
-      if how == "index" then key = (known(d.host) or "host0") .. "/" .. key end
-      if seen[key] and seen[key] ~= d.uid then return false end
-      seen[key] = d.uid
-    end
-  end
-  return true
-end
-
---- Choose how all devices of a placement can be named, best first: "uuid", "pci", "index"; nil where none works.
----@param p tpl.emit.Placement
----@return string?
-function M.naming(p)
-  for _, how in ipairs { "uuid", "pci", "index" } do
-    if is_naming(p, how) then return how end
-  end
-end
-
---- List the names of devices.
----@param devices table[]
----@param how "uuid"|"pci"|"index"
----@return string[]
-function M.keys(devices, how)
-  local out = {}
-  for i, d in ipairs(devices) do out[i] = tostring(key_of[how](d)) end
-  return out
-end
-
--- -- Parts of the script ----------------------------------------------------------------------------------------------
-
-local FAIL = [[
-fail() {
-  printf '%s: %s\n' "$0" "$*" >&2
-  exit 1
-}
-]]
-
-local LOOKUP = [[
-# Index of each GPU now, in PCI order; the plan names them by @WHAT@.
-table=$(nvidia-smi --query-gpu=index,@FIELD@ --format=csv,noheader) || fail "nvidia-smi lists no GPUs"
-
-index_of() {
-  printf '%s\n' "$table" | while IFS=', ' read -r index name _; do
-    if [ "$name" = "$1" ]; then printf '%s\n' "$index"; fi
-  done
-}
-
-indices() {
-  list=
-  for name in "$@"; do
-    index=$(index_of "$name")
-    [ -n "$index" ] || fail "GPU $name of the plan is not in this machine"
-    list=${list:+$list,}$index
-  done
-  printf '%s\n' "$list"
-}
-]]
-
-local HERE = [[
-# Whether any of these GPUs is in this machine.
-is_here() {
-  for name in "$@"; do
-    if [ -n "$(index_of "$name")" ]; then return 0; fi
-    case $(nvidia-smi -L) in *"$name"*) return 0 ;; esac # a MIG slice
-  done
-  return 1
-}
-]]
-
-local MIG = [[
-# CUDA takes the UUID of a MIG slice as it is; the slice must exist.
-slices() {
-  list=
-  for name in "$@"; do
-    case $(nvidia-smi -L) in
-      *"$name"*) list=${list:+$list,}$name ;;
-      *) fail "MIG slice $name of the plan is not in this machine" ;;
-    esac
-  done
-  printf '%s\n' "$list"
-}
-]]
-
-local BIND = [[
-# bind NODE CPUS COMMAND..: run on the cores and the memory of a NUMA node.
-bind() {
-  node_cores=$1 cpus=$2
-  shift 2
-  if command -v numactl >/dev/null 2>&1 && numactl --cpunodebind="$node_cores" --membind="$node_cores" true 2>/dev/null; then
-    exec numactl --cpunodebind="$node_cores" --membind="$node_cores" "$@"
-  fi
-  if [ -n "$cpus" ] && command -v taskset >/dev/null 2>&1; then
-    echo "warning: cores are bound, memory is not: no numactl, or set_mempolicy is not allowed here (SYS_NICE)" >&2
-    exec taskset -c "$cpus" "$@"
-  fi
-  echo "warning: not bound to NUMA node $node_cores: neither numactl nor taskset works here" >&2
-  exec "$@"
-}
-]]
-
-local function device_text(d)
-  local parts = {}
-  if known(d.pci) then parts[#parts + 1] = d.pci end
-  if known(d.numa) then parts[#parts + 1] = "NUMA " .. d.numa end
-  local name = known(d.uuid) or d.uid
-  return #parts > 0 and ("%s (%s)"):format(name, table.concat(parts, ", ")) or tostring(name)
-end
+-- -- The script ----------------------------------------------------------------------------------------------
 
 -- The command, a flag with its values on each line, with the caller's own arguments at the end.
 local function command_lines(words, prefix, config_name)
@@ -213,8 +89,8 @@ local function lookup_lines(s, replica, devices)
   local lines = {}
   local lookup = replica.devices[1].kind == "mig" and "slices" or "indices"
   local function set(list)
-    if s.how == "index" then return ("devices_%d=%s"):format(replica.i, table.concat(M.keys(list, s.how), ",")) end
-    return ("devices_%d=$(%s %s) || exit 1"):format(replica.i, lookup, table.concat(M.keys(list, s.how), " "))
+    if s.how == "index" then return ("devices_%d=%s"):format(replica.i, table.concat(names.keys(list, s.how), ",")) end
+    return ("devices_%d=$(%s %s) || exit 1"):format(replica.i, lookup, table.concat(names.keys(list, s.how), " "))
   end
   if #replica.hosts == 1 and s.n_hosts == 1 then return { set(devices) } end
   local per = hosts_of(replica, devices)
@@ -229,7 +105,7 @@ local function lookup_lines(s, replica, devices)
     return lines
   end
   for i, list in ipairs(per) do
-    lines[#lines + 1] = ("if is_here %s; then # %s"):format(table.concat(M.keys(list, s.how), " "), (replica.hosts[i]:gsub("%c", " ")))
+    lines[#lines + 1] = ("if is_here %s; then # %s"):format(table.concat(names.keys(list, s.how), " "), (replica.hosts[i]:gsub("%c", " ")))
     lines[#lines + 1] = "  " .. place(i, list)
     lines[#lines + 1] = "fi"
   end
@@ -240,9 +116,9 @@ local function replica_function(s, replica, devices, out)
   local numa, is_one = placement.numa(first_host(replica, devices))
   local words, env, config = s.engine.command { replica = replica, facts = s.facts, ep = s.p.ep, port = s.facts.port + replica.i, numa = numa,
     numa_is_one = is_one, n_hosts = #replica.hosts }
-  local names = {}
-  for i, d in ipairs(devices) do names[i] = device_text(d) end
-  out[#out + 1] = comment("Replica " .. replica.i .. ": " .. table.concat(names, ", "))
+  local said = {}
+  for i, d in ipairs(devices) do said[i] = names.text(d) end
+  out[#out + 1] = comment("Replica " .. replica.i .. ": " .. table.concat(said, ", "))
   out[#out + 1] = ("replica_%d() {"):format(replica.i)
   out[#out + 1] = ('  export CUDA_VISIBLE_DEVICES="$devices_%d"'):format(replica.i)
   for _, line in ipairs(M.exports(env, "  ")) do out[#out + 1] = line end
@@ -328,16 +204,16 @@ function M.script(s)
   end
   if most > 1 and s.engine.launch then out[#out + 1] = comment(s.engine.launch:format(most, #s.p.replicas[1].devices / most)) end
   out[#out + 1] = "set -eu\n"
-  out[#out + 1] = FAIL
+  out[#out + 1] = parts.fail
   for _, line in ipairs(M.exports(s.env)) do out[#out + 1] = line end
   out[#out + 1] = ""
   if s.how ~= "index" then
     local field = s.how == "uuid" and "uuid" or "pci.bus_id"
-    out[#out + 1] = (LOOKUP:gsub("@WHAT@", s.how == "uuid" and "UUID" or "PCI address"):gsub("@FIELD@", field))
-    if s.n_hosts > 1 then out[#out + 1] = HERE end
+    out[#out + 1] = (parts.lookup:gsub("@WHAT@", s.how == "uuid" and "UUID" or "PCI address"):gsub("@FIELD@", field))
+    if s.n_hosts > 1 then out[#out + 1] = parts.here end
   end
-  if has_mig(s.p) then out[#out + 1] = MIG end
-  if s.has_bind then out[#out + 1] = BIND end
+  if has_mig(s.p) then out[#out + 1] = parts.mig end
+  if s.has_bind then out[#out + 1] = parts.bind end
   if most > 1 and not s.engine.launch then
     out[#out + 1] = comment("Several hosts: run this script on each, with the address of the first of its replica.")
     out[#out + 1] = ": \"${MASTER_ADDR:?address of the first host of the replica, " .. s.p.replicas[1].hosts[1]:gsub("[^%w._-]", "_") .. "}\"\n"
@@ -352,6 +228,5 @@ function M.script(s)
 end
 
 M.comment = comment
-M.device_text = device_text
 
 return M

@@ -4,6 +4,7 @@
 -- another host than the plan saw, `tpl run` chooses by topology among what it got, and `require` in deploy.lua may refuse.
 -- --gpus-per-node, not --gpus-per-task: the latter hides the GPUs of one task from the others and ends peer access.
 local facts = require("tpl.emit.facts")
+local names = require("tpl.emit.names")
 local placement = require("tpl.emit.placement")
 local shell = require("tpl.emit.shell")
 
@@ -82,7 +83,8 @@ local function words_text(s)
     if w:find("^[%w_./:,+=@%%-]+$") then
       out[#out + 1] = w
     else
-      table.insert(s.warnings, { code = "word_left_out", message = ("'%s' cannot be passed through the job; give it after the script's name"):format(w) })
+      s.warnings[#s.warnings + 1] = { code = "word_left_out",
+        message = ("'%s' cannot be passed through the job; give it after the script's name"):format(w) }
     end
   end
   return table.concat(out, " ")
@@ -102,14 +104,15 @@ function M.write(s)
   if gpus > 0 then
     out[#out + 1] = "#SBATCH --gpus-per-node=" .. gpus
     if used < gpus then
-      out[#out + 1] = shell.comment(("The plan uses %d of %d GPUs: Slurm cannot be asked for particular ones, so the job takes all and chooses. With"):format(used, gpus))
-      out[#out + 1] = shell.comment(("--gpus-per-node=%d it gets any %d; then say in deploy.lua what must hold, require = { link = \"nvlink\" }."):format(used, used))
+      out[#out + 1] = shell.comment(("The plan uses %d of %d GPUs: Slurm cannot be asked for particular ones, so the job takes"):format(used, gpus))
+      out[#out + 1] = shell.comment(("all and chooses. With --gpus-per-node=%d it gets any %d; then say in deploy.lua what must hold,"):format(used, used))
+      out[#out + 1] = "# require = { link = \"nvlink\" }."
     end
   end
   for i, host in ipairs(hosts) do
-    local names = {}
-    for k, d in ipairs(devices[host]) do names[k] = shell.device_text(d) end
-    out[#out + 1] = shell.comment(("Host %d (%s): %s"):format(i - 1, host, table.concat(names, ", ")))
+    local said = {}
+    for k, d in ipairs(devices[host]) do said[k] = names.text(d) end
+    out[#out + 1] = shell.comment(("Host %d (%s): %s"):format(i - 1, host, table.concat(said, ", ")))
   end
   out[#out + 1] = "set -eu\n"
   for _, line in ipairs(shell.exports(s.env)) do out[#out + 1] = line end
@@ -122,7 +125,9 @@ function M.write(s)
       for _, d in ipairs(devices[host]) do uuids[#uuids + 1] = known(d.uuid) end
       if #uuids == #devices[host] then groups[#groups + 1] = table.concat(uuids, ",") end
     end
-    if #groups < #hosts then s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: the job chooses by topology only" } end
+    if #groups < #hosts then
+      s.warnings[#s.warnings + 1] = { code = "not_pinned", message = "the topology has no UUIDs: the job chooses by topology only" }
+    end
     out[#out + 1] = "export TPL_DEVICES=" .. shell.quote(table.concat(groups, " "))
   end
   out[#out + 1] = ""

@@ -9,8 +9,8 @@ local M = {}
 local known = placement.known
 
 ---@class tpl.Change
----@field code string   "device_missing" | "device_replaced" | "pci_moved" | "numa_moved" | "memory_changed" | "vbios_changed" | "name_changed" | "mig_changed"
----  | "device_unusable" | "link_lost" | "link_worse" | "p2p_lost" | "driver_changed" | "weights_changed" | "degrees_changed" | "plan_changed"
+---@field code string   "device_missing" | "device_replaced" | "pci_moved" | "numa_moved" | "memory_changed" | "vbios_changed" | "name_changed"
+---  | "mig_changed" | "device_unusable" | "link_lost" | "link_worse" | "p2p_lost" | "driver_changed" | "weights_changed" | "degrees_changed" | "plan_changed"
 ---@field what string   a device, a link or a field, for people
 ---@field was any
 ---@field now any       nil: gone or not known
@@ -58,7 +58,8 @@ local function add(out, code, what, was, now) out[#out + 1] = { code = code, wha
 
 local function at_pci(t, was)
   for _, d in ipairs(t.devices or {}) do
-    if known(d.pci) and d.pci == was.pci and d.kind ~= "mig" and (known(was.host) == nil or #(t.hosts or {}) < 2 or d.host == was.host) then return d end
+    local is_host = known(was.host) == nil or #(t.hosts or {}) < 2 or d.host == was.host
+    if known(d.pci) and d.pci == was.pci and d.kind ~= "mig" and is_host then return d end
   end
 end
 
@@ -207,6 +208,10 @@ local function compare_file(out, was, now)
   end
 end
 
+-- What stands for the weights where no files are known, the surest first.
+local identity_fields = { { "sha256", "SHA-256" }, { "config_sha256", "config SHA-256" }, { "weight_bytes", "bytes" }, { "params", "parameters" },
+  { "arch", "family" } }
+
 local function compare_model(out, was, now)
   local n = #out
   if known(was.files) and known(now.files) then
@@ -217,7 +222,7 @@ local function compare_model(out, was, now)
     end
   end
   if #out > n then return end
-  for _, f in ipairs { { "sha256", "SHA-256" }, { "config_sha256", "config SHA-256" }, { "weight_bytes", "bytes" }, { "params", "parameters" }, { "arch", "family" } } do
+  for _, f in ipairs(identity_fields) do
     local a, b = known(was[f[1]]), known(now[f[1]])
     if a ~= nil and b ~= nil and a ~= b then
       add(out, "weights_changed", "weights " .. f[2], short(a), short(b))
