@@ -21,6 +21,7 @@ M.SOFT_S, M.HARD_S = 5, 60 -- a warning after the first, an end after the second
 ---@field from string     where it was found: "path" | "beside deploy.lua" | "working folder" | "TPL_PATH" | "built in" | "function"
 ---@field where string    "file:line" of the function
 ---@field call function
+---@field except table<string, string>   properties of `tpl test-policy` that the file says it breaks on purpose -> why
 
 local function file_of(source) return source:match("^@(.*)$") or source:gsub("^=", "") end
 
@@ -29,7 +30,7 @@ local function from_function(fn)
   if info.what == "C" then
     err.throw { code = "policy_error", where = "place", message = "is a function of a library in C; a Lua function (topo, model, want) is needed" }
   end
-  return { name = "function", from = "function", where = file_of(info.source) .. ":" .. info.linedefined, call = fn }
+  return { name = "function", from = "function", where = file_of(info.source) .. ":" .. info.linedefined, call = fn, except = {} }
 end
 
 --- Run the file of a policy; whatever fails in it is the policy's error.
@@ -41,6 +42,18 @@ local function run_file(hit)
     err.throw(e)
   end
   return value, script.returned_at(run)
+end
+
+--- Read what a policy says it breaks on purpose: { place = f, except = { unchosen_free = "why" } }.
+local function exceptions(value, where)
+  local except = type(value) == "table" and value.except or {}
+  if type(except) ~= "table" then except = { except } end
+  for name, why in util.pairs(except) do
+    if type(name) ~= "string" or type(why) ~= "string" then
+      err.throw { code = "policy_error", where = where, message = "except: a table { property = \"why\" } is needed" }
+    end
+  end
+  return util.copy(except)
 end
 
 local function from_file(name, dir)
@@ -57,7 +70,7 @@ local function from_file(name, dir)
         type(value) == "table" and "a table without one" or value == nil and "nothing" or "a " .. type(value)) }
   end
   local p = from_function(fn)
-  p.name, p.file, p.from = name, hit.path, hit.from
+  p.name, p.file, p.from, p.except = name, hit.path, hit.from, exceptions(value, returned_at)
   if file_of(debug.getinfo(fn, "S").source) ~= hit.path then p.where = returned_at end
   return p
 end

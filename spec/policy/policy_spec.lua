@@ -82,6 +82,7 @@ describe("tpl.policy", function()
       refused("\n\nreturn 7", 3, "got a number")
       refused("local x = 1", 1, "got nothing")
       refused("return { plaec = print }", 1, "a table without one")
+      refused("return { place = function() end, except = { 'unchosen_free' } }", 1, "except")
     end)
 
     it("refuses values that are no policy", function()

@@ -88,14 +88,19 @@ describe("tpl.policy.test", function()
       assert.equal(1, #found.case.record.devices)
     end)
 
-    it("tells one that looks at devices which it does not take", function()
-      breaks("unchosen_free", [[return function(topo, model, want)
+    local looks = [[function(topo, model, want)
         local ids = topo:sorted(topo:ids { kind = "gpu", usable = true, min_free = 1e9 })
         if #ids < 2 or topo:dev(ids[1]).name == topo:dev(ids[2]).name and #ids % 2 == 0 then return nil, "an even number" end
         local d = topo:dev(ids[#ids])
         if #d.labels > 0 or math.min(d.free_bytes, d.mem_bytes * want.usable) < model.weight_bytes then return nil, "does not fit" end
         return { replicas = { { devices = { d.uid } } } }
-      end]])
+      end]]
+
+    it("tells one that looks at devices which it does not take, unless its file says that this is meant", function()
+      breaks("unchosen_free", "return " .. looks)
+      local report = run("return { place = " .. looks .. ", except = { unchosen_free = 'likes odd numbers' } }", { random = 60 })
+      assert.same({}, report.failures)
+      assert.has_error(function() run("return { place = " .. looks .. ", except = { device_once = 'why not' } }") end)
     end)
 
     it("stops at the time limit, and does not shrink that", function()

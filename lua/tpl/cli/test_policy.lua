@@ -61,7 +61,8 @@ local function properties() return require("tpl.policy.properties").list end
 local function json_of(report, saved)
   local rows, failures, census = {}, {}, {}
   for i, p in ipairs(properties()) do
-    rows[i] = out.ordered({ "name", "what", "failed" }, { name = p[1], what = p[2], failed = report.failed[p[1]] })
+    rows[i] = out.ordered({ "name", "what", "failed", "left_out" },
+      { name = p[1], what = p[2], failed = report.failed[p[1]], left_out = report.policy.except[p[1]] })
   end
   for i, f in ipairs(report.failures) do
     failures[i] = out.ordered(failure_fields, { property = f.failure.property, rule = f.failure.rule, message = f.failure.message,
@@ -94,8 +95,8 @@ local function print_text(ctx, report, saved)
   if report.census then print_census(ctx, report.census) end
   ctx.out:text("properties\n")
   for _, property in ipairs(properties()) do
-    local n = report.failed[property[1]]
-    ctx.out:text("  %-20s %s  %s\n", property[1], n == 0 and "ok        " or ("FAILS %-4d"):format(n), property[2])
+    local n, except = report.failed[property[1]], p.except[property[1]]
+    ctx.out:text("  %-20s %s  %s\n", property[1], except and "left out  " or n == 0 and "ok        " or ("FAILS %-4d"):format(n), except or property[2])
   end
   for i, f in ipairs(report.failures) do
     ctx.out:text("\nFAILS %s\n  %s: %s\n", f.failure.property, f.failure.where or p.where, f.failure.message)

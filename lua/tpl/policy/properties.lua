@@ -33,6 +33,9 @@ M.list = {
   { "unchosen_free", "chooses the same devices when one that it did not choose is gone" },
 }
 
+--- Properties that are a matter of taste: a policy's file may say that it breaks one on purpose, as `except = { unchosen_free = "why" }`.
+M.optional = { unchosen_free = true, one_model_in_group = true }
+
 local property_of = { device_twice = "device_once", mig_parent = "no_mig_parent", mig_in_group = "no_slice_in_group", unusable_device = "usable_only",
   device_excluded = "respects_excluded" }
 
@@ -260,12 +263,13 @@ function M.check(p, case, o)
     return failed("deterministic", "on the same machine it " .. (difference(first, again, true) or "gives another placement"))
   end
   if first.placement then
-    local message = mixed_group(first)
+    local message = not p.except.one_model_in_group and mixed_group(first)
     if message then return failed("one_model_in_group", "it " .. message) end
     message = too_heavy(first, models.get(case.model), case.want.usable or 0.9)
     if message then return failed("weights_fit", "it " .. message) end
   end
-  failure = index_free(p, case, first, o.thorough) or first.placement and unchosen_free(p, case, first, o.thorough)
+  failure = index_free(p, case, first, o.thorough)
+    or first.placement and not p.except.unchosen_free and unchosen_free(p, case, first, o.thorough)
   return failure or nil, first.refused and "refused" or "placed"
 end
 

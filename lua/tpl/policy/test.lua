@@ -1,9 +1,11 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Try a placement policy on many imagined machines (or on recorded ones), and shrink the machines on which it breaks a property.
+local err = require("tpl.err")
 local imagine = require("tpl.policy.imagine")
 local models = require("tpl.policy.models")
 local properties = require("tpl.policy.properties")
 local shrink = require("tpl.policy.shrink")
+local util = require("tpl.util")
 
 local M = {}
 
@@ -63,12 +65,22 @@ local function note(p, report, case, failure)
   table.insert(report.failures, { failure = why, case = small, drawn = case })
 end
 
---- Try a policy.
+local function check_exceptions(p)
+  for name in util.pairs(p.except) do
+    if not properties.optional[name] then
+      err.throw { code = "policy_error", where = p.where, message = ("except: '%s' cannot be left out"):format(name),
+        hint = "only " .. table.concat(util.keys(properties.optional), ", ") }
+    end
+  end
+end
+
+--- Try a policy. Throws when its file leaves out a property that none may break.
 ---@param p tpl.Policy
 ---@param o tpl.policy.TestOptions?
 ---@return tpl.policy.TestReport
 function M.run(p, o)
   o = o or {}
+  check_exceptions(p)
   local seed, first = o.seed or 1, o.first or 1
   local report = { policy = p, seed = seed, machines = 0, placed = 0, refused = 0, failed = {}, failures = {} }
   for _, property in ipairs(properties.list) do report.failed[property[1]] = 0 end
