@@ -14,7 +14,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 
 ---@class tpl.Candidate
 ---@field name string          "tp=2 pp=1 x2"
----@field tp integer
+---@field tp integer           ranks of a stage
 ---@field pp integer
 ---@field n integer            replicas
 ---@field replicas table[]     as a placement has them
@@ -23,7 +23,9 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field holds_one boolean    holds one request of want.context
 ---@field score number?        higher is better
 ---@field why string           the price, or the rule it broke
----@field uneven boolean?
+---@field uneven boolean       shares follow memory
+---@field is_ep boolean        ranks have requests and experts of their own
+---@field is_wide boolean      a group lies on several hosts
 ---@field unmet integer        requirements of the deployment that it breaks
 
 local function wanted_tokens(want)
@@ -56,13 +58,15 @@ function M.forbids(model, tp, n_devices)
   end
 end
 
--- Stages of one replica over a list of groups, cut evenly or by memory.
-local function stages_of(topo, model, want, list, is_uneven)
-  local stages = {}
+-- Stages of one replica over a list of groups: "even", "uneven" (shares by memory), or "ep" (each rank has requests and experts of its own).
+local function stages_of(topo, model, want, list, how)
+  local stages, is_uneven = {}, how == "uneven"
   local cut = #list > 1 and cost.cut(model, topo, list, want)
   for i, group in ipairs(list) do
     local s = { devices = group, layers = cut and cut[i] or nil }
-    if #group > 1 and (is_uneven or (model.n_kv or 0) % #group ~= 0) then
+    if how == "ep" then
+      s.mesh = ("dp=%d:batch"):format(#group)
+    elseif #group > 1 and (is_uneven or (model.n_kv or 0) % #group ~= 0) then
       s.shares = is_uneven and cost.shares(model, topo, group) or M.even_shares(model, #group)
     end
     stages[i] = s
@@ -101,16 +105,25 @@ local function price(c, want)
   return c
 end
 
-local function name_of(tp, pp, n, is_uneven)
-  return ("tp=%d pp=%d%s%s"):format(tp, pp, n > 1 and (" x%d"):format(n) or "", is_uneven and " uneven" or "")
+local function name_of(tp, pp, n, how)
+  return ("%s pp=%d%s%s"):format(how == "ep" and ("dp=%d ep=%d"):format(tp, tp) or ("tp=%d"):format(tp), pp, n > 1 and (" x%d"):format(n) or "",
+    how == "uneven" and " uneven" or "")
 end
 
-local function candidate(topo, model, want, chains, is_uneven)
+local function spans_hosts(topo, group)
+  for _, uid in ipairs(group) do
+    if topo:dev(uid).host ~= topo:dev(group[1]).host then return true end
+  end
+  return false
+end
+
+local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
   local replicas = {}
-  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, is_uneven) } end
-  local c = { name = name_of(tp, pp, #chains, is_uneven), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = is_uneven }
+  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how) } end
+  local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
+    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
   local problem
   c.estimate, problem = cost.estimate(topo, model, replicas[1], want)
   if not c.estimate then err.throw(problem) end
@@ -134,20 +147,26 @@ local function chains_of(topo, list, pp, n)
   return out
 end
 
+-- DP attention with whole experts on each rank. A model with a definition has no layout for it in this version.
+local function may_part_experts(model, want, n)
+  return n > 1 and model.is_moe and not model.has_definition and not want.tp and not want.mesh and model.n_expert >= n
+end
+
 --- Price TP of one size and PP of one depth on some devices.
 ---@param uids string[]
 ---@param list string[][]?   groups of tp devices, best first, when they are known already
----@return tpl.Candidate[]   none, one, or an even and an uneven one
+---@return tpl.Candidate[]   none, an even one, an uneven one where memory differs, one with parted experts for a mixture
 function M.one(topo, model, want, uids, tp, pp, list)
   list = list or groups.partition(topo, uids, tp)
   local n = math.floor(#list / pp)
   if n < 1 then return {} end
   n = math.min(n, want.replicas or n)
   local chains = chains_of(topo, list, pp, n)
-  local out = { candidate(topo, model, want, chains, false) }
+  local out = { candidate(topo, model, want, chains, "even") }
   local differs = false
   for _, group in ipairs(chains[1]) do differs = differs or #group > 1 and room_differs(topo, group) end
-  if differs then out[2] = candidate(topo, model, want, chains, true) end
+  if differs then out[2] = candidate(topo, model, want, chains, "uneven") end
+  if may_part_experts(model, want, tp) then out[#out + 1] = candidate(topo, model, want, chains, "ep") end
   return out
 end
 
@@ -194,7 +213,9 @@ local NEAR, NEAR_KV = 0.05, 0.10
 
 local function simpler(a, b)
   if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
+  if a.is_wide ~= b.is_wide then return b.is_wide end
   if a.pp ~= b.pp then return a.pp < b.pp end
+  if a.is_ep ~= b.is_ep then return b.is_ep end
   if a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then
     return a.estimate.kv_tokens > b.estimate.kv_tokens
   end

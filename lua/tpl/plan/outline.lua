@@ -19,7 +19,7 @@ end
 -- Ranges of KV heads, the one dim whose cut the estimate says.
 local function shards_of(plan, s, r)
   local n = #s.devices
-  if n == 1 or plan.shape.kv_whole then return {} end
+  if n == 1 or plan.shape.kv_whole or s.mesh.kind[s.mesh.axes[1]] == "batch" then return {} end
   local shares = s.shares or candidates.even_shares(plan.shape, n)
   local at = 0
   for i = 1, r - 1 do at = at + shares[i] end
@@ -48,6 +48,8 @@ function M.fill(plan)
     first_rank = first_rank + #s.devices
   end
   plan.n_ranks, plan.ranks = first_rank, {}
+  local mesh = plan.stages[1].mesh
+  if plan.shape.is_moe and mesh.kind[mesh.axes[1]] == "batch" then plan.ep = mesh.n end -- experts are dealt out over all ranks of a stage
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   for i, replica in ipairs(plan.placed.replicas) do
     local estimate, e = cost.estimate(plan.topo, plan.shape, replica, want)
