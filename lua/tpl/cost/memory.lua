@@ -13,6 +13,7 @@ local NCCL_CHANNEL = 9.2 * MIB
 local CHANNELS = { nvlink = 24, net = 8, other = 4 }
 local SEND_CHANNELS = 2
 local CPU_OTHER = 8 * MIB -- as plan/budget.lua
+local PAGE = 16
 
 --- Give what a process on a device needs besides the model: context and NCCL buffers of its communicators.
 ---@param kind string          of the device
@@ -130,7 +131,8 @@ function M.kv_tokens(kv, room, n, most)
     local mid = (low + high) / 2
     if M.kv_bytes(kv, mid, n) <= room then low = mid else high = mid end
   end
-  return math.floor(low / 16) * 16
+  local tokens = math.floor(low / PAGE) * PAGE
+  return M.kv_bytes(kv, tokens + PAGE, n) <= room and tokens + PAGE or tokens -- low is a hair short of a whole page
 end
 
 return M
