@@ -187,8 +187,6 @@ local function sockets_of(t, host, devices, nodes, by_number)
       out[d.uid] = host.id .. " " .. root
     elseif sides[root] then
       out[d.uid] = host.id .. " side " .. sides[root]
-    elseif apart[d.uid] then
-      out[d.uid] = host.id .. " " .. root
     end
   end
   return out
