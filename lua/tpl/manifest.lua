@@ -155,7 +155,7 @@ end
 
 -- -- Model identity ------------------------------------------------------------------------------------------------------
 
--- A file up to this size is hashed whole (about two seconds a GB); of a larger one the config, the sizes and the times of change are kept.
+-- A file up to this size is hashed whole (about five seconds a GB); of a larger one the config, the sizes and the times of change are kept.
 local HASH_BYTES = 2 ^ 30
 
 --- Say what the weights are: size and time of change of each file, and its SHA-256 unless it is large.
