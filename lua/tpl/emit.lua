@@ -51,6 +51,18 @@ local function name_devices(p, engine, warnings)
   return how
 end
 
+-- tpl's layouts say where values are cut and reduced; the engines have one way, that of `megatron`.
+local function warn_of_layout(report, engine, warnings)
+  for _, stage in ipairs(placement.known(report.stages) or {}) do
+    local layout = placement.known(stage.layout)
+    if layout and not tostring(layout):find("megatron[^/]*$") then
+      warnings[#warnings + 1] = { code = "layout", message = ("%s has its own layout, not %s: bytes and times of the plan are not its"):format(
+        engine.title, layout) }
+      return
+    end
+  end
+end
+
 local function given_env(report, t, p)
   local env = placement.known(report.env)
   if env and #env > 0 then return env end
@@ -76,6 +88,7 @@ local function make(target, report, t, deploy)
     local cannot = limits.check(p, engine)
     if #cannot > 0 then refuse(engine, cannot) end
     s.how = name_devices(p, engine, s.warnings)
+    warn_of_layout(report, engine, s.warnings)
     text = shell.script(s)
   else
     text = engine.write(s)

@@ -88,17 +88,23 @@ local function devices_of(list)
   return json.array(out)
 end
 
-local function links_of(t, list)
-  local out = {}
+-- Links between ranks that talk to each other; those between replicas do not matter.
+local function add_links(t, list, out)
   for i = 1, #list do
     for k = i + 1, #list do
       local link = t and t.link and t:link(list[i].uid, list[k].uid)
       if link then
         out[#out + 1] = object { { "a", id_of(list[i]) }, { "b", id_of(list[k]) }, { "kind", link.kind }, { "pcie", link.pcie },
-          { "nvlinks", link.nvlinks }, { "via_switch", link.via_switch }, { "p2p", link.p2p }, { "gb_s", link.gb_s }, { "us", link.us }, { "source", link.source } }
+          { "nvlinks", link.nvlinks }, { "via_switch", link.via_switch }, { "p2p", link.p2p }, { "gb_s", link.gb_s }, { "us", link.us },
+          { "source", link.source } }
       end
     end
   end
+end
+
+local function links_of(t, p)
+  local out = {}
+  for _, replica in ipairs(p.replicas) do add_links(t, replica.devices, out) end
   return json.array(out)
 end
 
@@ -143,13 +149,13 @@ function M.make(report, t, extra)
     { "program_hash", report.program_hash },
     { "source", t and t.source and pick(t.source, { "kind", "files" }) }, { "deploy", origin and pick(origin, { "file", "args" }) },
     { "model", model }, { "degrees", pick(known(report.degrees) or {}, { "tp", "pp", "ep", "dp" }) }, { "hosts", hosts_of(t, list) },
-    { "devices", devices_of(list) }, { "links", links_of(t, list) }, { "stages", stages_of(p) },
+    { "devices", devices_of(list) }, { "links", links_of(t, p) }, { "stages", stages_of(p) },
     { "assumptions", json.array(extra.assumptions or known(report.assumptions) or {}) } }
 end
 
 -- -- Model identity ------------------------------------------------------------------------------------------------------
 
--- A file up to this size is hashed whole (about two seconds a GB); of a larger one the config, the sizes and the times of change are kept.
+-- A file up to this size is hashed whole (about five seconds a GB); of a larger one the config, the sizes and the times of change are kept.
 local HASH_BYTES = 2 ^ 30
 
 --- Say what the weights are: size and time of change of each file, and its SHA-256 unless it is large.

@@ -118,7 +118,7 @@ describe("k8s objects", function()
     dir:close()
     by = objects(S.report({ { { U(0), U(1) } } }, { kvh = { 5, 3 } }), S.machine(2))
     local made = setfenv(assert(loadstring(by.ConfigMap[1].data["deploy.lua"])), { tpl = { deploy = function(d) return d end } })()
-    assert.same({ model = "meta-llama/Llama-3.3-70B-Instruct", mesh = "tp=2", pp = 1, shares = { tp = { 5, 3 } }, 
+    assert.same({ model = "meta-llama/Llama-3.3-70B-Instruct", mesh = "tp=2", pp = 1, shares = { tp = { 5, 3 } },
       want = { context = 8192, concurrency = 16 }, serve = { host = "0.0.0.0", port = 8000 } }, made)
   end)
 

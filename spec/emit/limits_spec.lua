@@ -111,6 +111,14 @@ describe("emit", function()
     assert.equal("format", err.code)
   end)
 
+  it("warns that an engine does not follow another layout than megatron", function()
+    local report = S.report({ { { U(0), U(1) } } }, { n_head = 64, n_kv = 8 })
+    report.stages[1].layout = "/usr/share/tpl/lua/tpl/layouts/megatron_sp.lua"
+    assert.same({}, assert(emit.make("vllm", report, S.machine(2))).warnings)
+    report.stages[1].layout = "layouts/rows_only.lua"
+    assert.equal("layout", assert(emit.make("vllm", report, S.machine(2))).warnings[1].code)
+  end)
+
   it("takes the placement's replicas where a report has no ranks", function()
     local report = S.report({ { { U(0), U(1) } } }, { n_head = 64, n_kv = 8 })
     report.ranks, report.replicas = {}, { { devices = { U(2), U(3) } } }

@@ -50,7 +50,7 @@ describe("NCCL variables", function()
   end)
 
   for what, link in pairs {
-    ["a path that was only stated"] = { source = "stated" }, ["a slow one"] = { gb_s = 5 }, 
+    ["a path that was only stated"] = { source = "stated" }, ["a slow one"] = { gb_s = 5 },
     ["one without peer access"] = { p2p = { read = "ok", write = "cns" } },
     ["one of which nothing is known"] = { p2p = false, gb_s = false }, ["a level that NCCL takes by itself"] = { kind = "pxb" },
   } do

@@ -40,8 +40,8 @@ end
 --- Make one GPU. n counts from 0; it is index, PCI bus and UUID at once unless told otherwise.
 function M.gpu(n, fields)
   local d = { uid = M.uuid(n), uuid = M.uuid(n), kind = "gpu", host = "host0", index = n, pci = ("0000:%02x:00.0"):format(0x18 + n),
-    name = "NVIDIA H100 80GB HBM3", sm = "9.0", vbios = "96.00.74.00.01", numa = math.floor(n / 2), cpus = n < 2 and "0-23" or "24-47", mem_bytes = 80 * 2 ^ 30,
-      mig = { mode = "off" },
+    name = "NVIDIA H100 80GB HBM3", sm = "9.0", vbios = "96.00.74.00.01", numa = math.floor(n / 2), cpus = n < 2 and "0-23" or "24-47",
+    mem_bytes = 80 * 2 ^ 30, mig = { mode = "off" },
     usable = true }
   for k, v in pairs(fields or {}) do d[k] = v end
   return d

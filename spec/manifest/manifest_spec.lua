@@ -53,6 +53,14 @@ describe("a manifest", function()
     assert.equal(1, #m.links)
   end)
 
+  it("holds links within replicas, not between them", function()
+    local m = manifest.make(S.report({ { { U(0), U(1) } }, { { U(2), U(3) } } }), S.machine(4))
+    assert.equal(2, #m.links)
+    assert.same({ U(2), U(3) }, { m.links[2].a, m.links[2].b })
+    assert.same({ 0, 1 }, { m.stages[1].replica, m.stages[2].replica })
+    assert.same({ U(2), U(3) }, manifest.pin(m, S.machine(4)).replicas[2].stages[1].devices)
+  end)
+
   it("reads back from YAML as it was written", function()
     local dir = tmpdir.new()
     local m = written { model = { files = { { name = "model.safetensors", bytes = 3, mtime = 1796058644 } } } }

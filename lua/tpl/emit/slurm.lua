@@ -105,8 +105,8 @@ function M.write(s)
     out[#out + 1] = "#SBATCH --gpus-per-node=" .. gpus
     if used < gpus then
       out[#out + 1] = shell.comment(("The plan uses %d of %d GPUs: Slurm cannot be asked for particular ones, so the job takes"):format(used, gpus))
-      out[#out + 1] = shell.comment(("all and chooses. With --gpus-per-node=%d it gets any %d; then say in deploy.lua what must hold,"):format(used, used))
-      out[#out + 1] = "# require = { link = \"nvlink\" }."
+      out[#out + 1] = shell.comment(("all and chooses. With --gpus-per-node=%d it gets any %d; then say in deploy.lua what"):format(used, used))
+      out[#out + 1] = "# must hold: require = { link = \"nvlink\" }."
     end
   end
   for i, host in ipairs(hosts) do

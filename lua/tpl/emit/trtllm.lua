@@ -1,7 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Say a placement in the words of TensorRT-LLM.
--- Read from TensorRT-LLM's commands/serve.py (flags, --config) and llmapi (pp_partition, enable_attention_dp), 1.2 line.
--- --tp_size counts the ranks of a stage, attention groups included. Different GPUs in a TP group are refused by the project (NVIDIA/TensorRT-LLM#1491).
+-- Read from TensorRT-LLM's commands/serve.py (commit 00209af1; 1.2.1 is the release on PyPI): flags and --config; the file's keys pp_partition
+-- (prototype) and enable_attention_dp are those of its LLM API.
+-- --tp_size counts the ranks of a stage, attention groups included. Different GPUs in a TP group are refused by the project
+-- (NVIDIA/TensorRT-LLM#1491).
 local facts = require("tpl.emit.facts")
 local placement = require("tpl.emit.placement")
 

@@ -10,7 +10,8 @@ local known = placement.known
 
 ---@class tpl.Change
 ---@field code string   "device_missing" | "device_replaced" | "pci_moved" | "numa_moved" | "memory_changed" | "vbios_changed" | "name_changed"
----  | "mig_changed" | "device_unusable" | "link_lost" | "link_worse" | "p2p_lost" | "driver_changed" | "weights_changed" | "degrees_changed" | "plan_changed"
+---  | "mig_changed" | "device_unusable" | "link_lost" | "link_worse" | "p2p_lost" | "driver_changed" | "weights_changed" | "degrees_changed"
+---  | "plan_changed"
 ---@field what string   a device, a link or a field, for people
 ---@field was any
 ---@field now any       nil: gone or not known
