@@ -106,6 +106,7 @@ local function expand_nics(record, copies, host_of, name, out)
     for i = 1, n do
       local c = copy(nic)
       if n > 1 then
+        c.host = copies[host][i]
         c.name = nic.name and copies[host][i] .. "/" .. nic.name
         c.to = nic.to and {}
         for uid, word in pairs(nic.to or {}) do c.to[name(uid, i)] = word end

@@ -194,7 +194,7 @@ local function make_nics(s)
     if n.kind == "rdma" or not rdma then -- as nvidia-smi: RDMA devices; without any, what networks there are
       local to = {}
       for _, g in ipairs(s.gpus) do to[g.device.uid] = word_between(n, g) end
-      out[#out + 1] = { name = n.name, device = n.name, pci = n.pci, numa = n.numa, to = next(to) and to or nil }
+      out[#out + 1] = { host = s.host.id, name = n.name, device = n.name, pci = n.pci, numa = n.numa, to = next(to) and to or nil }
     end
   end
   return out

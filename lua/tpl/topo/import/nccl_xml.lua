@@ -274,7 +274,7 @@ local function make_nics(s)
       local word = word_between({ place = n.place, path = n.path, address = n.pci }, g)
       if word and not same_spot(n, g) then to[g.device.uid], any = word, true end
     end
-    out[i] = { name = n.name, device = n.device, pci = n.pci, numa = n.numa, gb_s = n.gb_s, gdr = n.gdr, to = any and to or nil }
+    out[i] = { host = n.place.host.id, name = n.name, device = n.device, pci = n.pci, numa = n.numa, gb_s = n.gb_s, gdr = n.gdr, to = any and to or nil }
   end
   return out
 end

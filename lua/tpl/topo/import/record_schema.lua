@@ -47,7 +47,7 @@ M.record = fields {
   schema = text, source = fields { kind = text, files = list(text) },
   hosts = list(fields {
     id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"),
-    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = any, distances = list(number) }),
+    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = whole, distances = list(number) }),
     cpu = fields { vendor = text, model = text, isa = list(text), arch = text },
   }),
   networks = list(fields { hosts = list(text), gb_s = number, us = number, kind = text }),

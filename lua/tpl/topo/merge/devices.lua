@@ -185,7 +185,7 @@ function M.merge(out, part, say)
   return name_of
 end
 
-local function is_made_up(uid) return uid == nil or uid:find("^GPU%d+$") or uid:find("/GPU%d+$") or uid:find("#%d+$") end
+local function is_made_up(uid) return uid == nil or uid:find("^GPU%d+$") or uid:find("/GPU%d+$") or uid:find("#%d+$") or uid:find(":mig%d+$") end
 
 --- Give devices the name of their UUID where they had only a number, put them in the order of their indices where files brought some
 --- together, and let links, NICs and MIG parents follow.
