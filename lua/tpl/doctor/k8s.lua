@@ -75,7 +75,7 @@ local function qos_of(pod)
   local any, guaranteed = false, true
   for _, list in ipairs { items(pod.containers), items(pod.initContainers) } do
     for _, container in ipairs(list) do
-      local requests, limits = resources_of(container)
+      local requests, limits = resources_of(items(container))
       for _, name in ipairs { "cpu", "memory" } do
         local r, l = quantity.parse(requests[name]), quantity.parse(limits[name])
         if r or l then any = true end

@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Take out of texts what names people, hosts or cards, the same way everywhere in one record: a UUID that stands in two places stands
 -- in both afterwards, so that the record still means the same.
+local util = require("tpl.util")
+
 local M = {}
 
 ---@class tpl.doctor.Redactor
@@ -28,6 +30,8 @@ function M.new(names)
       end
     end
   end
+  self.longest = util.keys(self.words)
+  table.sort(self.longest, function(a, b) return #a == #b and a < b or #a > #b end) -- gpu17.example before gpu17
   return self
 end
 
@@ -65,12 +69,11 @@ function Redactor:text(text, with_addresses)
   text = text:gsub(UUID, function(uuid) return self:uuid(uuid) end)
   text = text:gsub("(/?home/)([%w._-]+)", function(dir, name) return self:home(dir, name) end)
   text = text:gsub("[%w._-]+@[%w._-]+", "user@host")
-  for word, plain in pairs(self.words) do
-    text = text:gsub("%f[%w_-]" .. word:gsub("%p", "%%%0") .. "%f[^%w_-]", plain)
-  end
+  text = text:gsub(", name=[^,]*", ", name=X") -- of a process, in the kernel's log
+  for _, word in ipairs(self.longest) do text = text:gsub("%f[%w]" .. word:gsub("%p", "%%%0") .. "%f[^%w]", self.words[word]) end
   if with_addresses then
-    text = text:gsub("%f[%d]%d+%.%d+%.%d+%.%d+%f[^%d.]", "0.0.0.0")
-    text = text:gsub("%f[%x:]%x*:%x*:%x*:[%x:]+", "::")
+    text = text:gsub("%f[%d.]%d+%.%d+%.%d+%.%d+%f[^%d.]", "0.0.0.0")
+    text = text:gsub("%f[%w:]%x+:%x*:%x*:%x*:[%x:]+", "::")
   end
   return text
 end
