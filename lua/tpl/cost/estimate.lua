@@ -86,6 +86,7 @@ local function rank_bytes(stage, rank, i_stage, n_stages, opts)
     other = memory.other(rank.device.kind, stage.group and stage.group.class, n_stages > 1) }
   r.kv_rank = memory.kv(shape, stage.sums, rank.part, opts.kv_element)
   r.kv_per_token = r.kv_rank.per_token * rank.part.seqs
+  r.kv_full_per_token, r.kv_window_bytes = r.kv_rank.full * rank.part.seqs, memory.window_bytes(r.kv_rank, opts.context, opts.concurrency)
   r.room = r.capacity and r.capacity - r.weights - r.arena - r.comm - r.other
   return r
 end
