@@ -163,7 +163,7 @@ local function price_time(e, t, stages, opts)
   local first, fill = pipeline.prefill(stages, opts.prompt, opts), pipeline.prefill(stages, opts.mix_prompt, opts)
   e.itl_us, e.ttft_us, e.tok_s = d.itl, first.us + stages[1].ranks[1].device.step_us, opts.concurrency / d.itl * 1e6
   e.bubble, e.min_concurrency = d.bubble, #stages
-  local full = pipeline.served(stages, fill, e.kv_tokens, opts)
+  local full = pipeline.served(stages, e.kv_tokens, opts)
   e.served_tok_s, e.served_concurrency = full.tok_s, full.concurrency
   -- A token's own steps and its part of the prompt: what an engine spends on it.
   local scale = opts.output / ceil(opts.concurrency / d.in_flight)
