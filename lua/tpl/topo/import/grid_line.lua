@@ -117,10 +117,13 @@ local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$"
 ---@field tail table[]     tokens behind the last cell
 ---@field text string      the line from the label on
 
+-- No host has as many columns; what is longer is no table.
+local max_cells = 256
+
 -- Cells from the left until the first word that is none; at most `limit` of them.
 local function take_cells(list, from, limit)
   local cells, i = {}, from
-  while list[i] and #cells < (limit or 4096) do
+  while list[i] and #cells < math.min(limit or max_cells, max_cells) do
     local cell = words.cell(list[i].text)
     if not cell and not (limit and broken_cell(list[i].text)) then break end
     cells[#cells + 1] = { text = list[i].text, cell = cell, field = list[i].field, col = list[i].col }

@@ -259,12 +259,13 @@ end
 ---@param host table               the host that the lines speak of
 ---@param lines tpl.topo.Line[]
 function M.fill(draft, host, lines)
-  local grids = grid_of.find(lines)
+  local grids, before = grid_of.find(lines), #draft.hosts
   for _, grid in ipairs(grids) do
     if grid.class == "matrix" then add_table(draft, host, grid) end
   end
   note_hidden(draft, grids)
-  for _, h in ipairs(draft.hosts) do M.infer_switches(h) end
+  M.infer_switches(host)
+  for i = before + 1, #draft.hosts do M.infer_switches(draft.hosts[i]) end
 end
 
 --- Say whether a text has such a table.

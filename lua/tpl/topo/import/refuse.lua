@@ -18,7 +18,7 @@ local others = {
   { "output of hl-smi (Gaudi)", "HL%-SMI" },
   { "output of ixsmi (Iluvatar)", "IX%-ML" },
   { "output of hy-smi (Hygon)", "HY%-SMI", "DCU System Management" },
-  { "a NCCL graph file, not a topology: give the file that NCCL_TOPO_DUMP_FILE wrote", "^[^<]*<graphs[%s>]", "\n%s*<graphs[%s>]" },
+  { "a NCCL graph file, not a topology: give the file that NCCL_TOPO_DUMP_FILE wrote", "^[^<]*<graphs[%s>]", "\n[ \t]*<graphs[%s>]" },
   { "nvidia-smi -q in XML: give nvidia-smi -q without -x", "<nvidia_smi_log>" },
 }
 
