@@ -51,7 +51,7 @@ describe("tpl.shape of hostile configurations", function()
           object[key] = before
         end
       end
-      assert.is_true(tried > 300)
+      assert.is_true(tried > 200)
     end)
   end
 end)
