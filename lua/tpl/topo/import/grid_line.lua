@@ -7,6 +7,8 @@ local words = require("tpl.topo.import.words")
 
 local M = {}
 
+local title_words = { CPU = true, NUMA = true, GPU = true, ID = true, AFFINITY = true, MEM = true, MEMORY = true, NODE = true }
+
 -- -- Tokens ----------------------------------------------------------------------------------------------------------
 
 local function expand_tabs(text)
@@ -53,8 +55,6 @@ local function join_labels(text)
 end
 
 -- -- Header ----------------------------------------------------------------------------------------------------------
-
-local title_words = { CPU = true, NUMA = true, GPU = true, ID = true, AFFINITY = true, MEM = true, MEMORY = true, NODE = true }
 
 ---@class tpl.topo.HeaderLine
 ---@field labels tpl.topo.Label[]
@@ -108,7 +108,7 @@ end
 -- -- Rows ------------------------------------------------------------------------------------------------------------
 
 -- A cell that was cut or misprinted: short, capitals; it keeps its place and says nothing.
-local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$") ~= nil and not words.label(text) end
+local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$") ~= nil and not words.label(text) and not title_words[text] end
 
 ---@class tpl.topo.Row
 ---@field no integer
