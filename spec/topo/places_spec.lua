@@ -9,8 +9,8 @@ local function topo(devices)
 end
 
 local two = topo {
-  { uid = "cpu0", numa = 0, cpus = "0-3,8-11" }, { uid = "cpu1", numa = 1, cpus = "4-7" },
-  { uid = "A", numa = 1, cpus = "4-7" }, { uid = "B", numa = 1, cpus = "4-7" }, { uid = "C" },
+  { uid = "cpu0", kind = "cpu", numa = 0, cpus = "0-3,8-11" }, { uid = "cpu1", kind = "cpu", numa = 1, cpus = "4-7" },
+  { uid = "A", kind = "gpu", numa = 1, cpus = "4-7" }, { uid = "B", kind = "gpu", numa = 1, cpus = "4-7" }, { uid = "C" },
 }
 
 describe("places of ranks", function()
@@ -18,14 +18,14 @@ describe("places of ranks", function()
     assert.same({ { cpus = "0-3,8-11", cores = 8, numa = 0 }, { cpus = "4-7", cores = 4, numa = 1 } }, places.of(two, { "cpu0", "cpu1" }))
   end)
 
-  it("are parts of them where ranks share a device, or devices a node", function()
+  it("are parts of them where CPU ranks share a device; GPUs of a node share all of it", function()
     assert.same({ { cpus = "0-1", cores = 2, numa = 0 }, { cpus = "2-3,8", cores = 3, numa = 0 }, { cpus = "9-11", cores = 3, numa = 0 } },
       places.of(two, { "cpu0", "cpu0", "cpu0" }))
-    assert.same({ "4-5", "6-7" }, { places.of(two, { "A", "B" })[1].cpus, places.of(two, { "A", "B" })[2].cpus })
+    assert.same({ "4-7", "4-7" }, { places.of(two, { "A", "B" })[1].cpus, places.of(two, { "A", "B" })[2].cpus })
   end)
 
   it("are shared where there are fewer cores than ranks", function()
-    for _, place in ipairs(places.of(two, { "cpu1", "A", "B", "cpu1", "A" })) do assert.equal("4-7", place.cpus) end
+    for _, place in ipairs(places.of(two, { "cpu1", "cpu1", "cpu1", "cpu1", "cpu1" })) do assert.equal("4-7", place.cpus) end
   end)
 
   it("are unknown where the topology does not tell", function()
