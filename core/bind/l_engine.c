@@ -203,11 +203,12 @@ static int engine_stats(lua_State *L)
     tpl_set_number(L, "rss_peak_bytes", (double)tpl_mem_rss_peak_bytes());
     lua_createtable(L, s.n_ranks, 0);
     for (int r = 0; r < s.n_ranks; r++) {
-        uint64_t weights, read;
-        tpl_engine_rank_stats(b->engine, r, &weights, &read);
-        lua_createtable(L, 0, 3);
-        tpl_set_number(L, "weight_bytes", (double)weights);
-        tpl_set_number(L, "read_bytes", (double)read);
+        tpl_rank_stats rank = tpl_engine_rank_stats(b->engine, r);
+        lua_createtable(L, 0, 5);
+        tpl_set_number(L, "weight_bytes", (double)rank.weight_bytes);
+        tpl_set_number(L, "arena_bytes", (double)rank.arena_bytes);
+        tpl_set_number(L, "kv_bytes", (double)rank.kv_bytes);
+        tpl_set_number(L, "read_bytes", (double)rank.read_bytes);
         lua_pushboolean(L, tpl_engine_is_pinned(b->engine, r));
         lua_setfield(L, -2, "is_pinned");
         lua_rawseti(L, -2, r + 1);

@@ -437,10 +437,13 @@ void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out)
     out->barriers = tpl_team_count(e->ranks[0].team);
 }
 
-void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes, uint64_t *read_bytes)
+tpl_rank_stats tpl_engine_rank_stats(const tpl_engine *e, int rank)
 {
-    *weight_bytes = e->ranks[rank].weight_bytes;
-    *read_bytes = atomic_load(&e->ranks[rank].job.read_bytes);
+    const tpl_rank *r = &e->ranks[rank];
+    return (tpl_rank_stats){ .weight_bytes = r->weight_bytes,
+                             .arena_bytes = (size_t)r->prog->arena_bytes,
+                             .kv_bytes = r->kv_bytes,
+                             .read_bytes = atomic_load(&r->job.read_bytes) };
 }
 
 bool tpl_engine_is_pinned(const tpl_engine *e, int rank)

@@ -70,8 +70,11 @@ typedef struct tpl_engine_stats {
     int n_ranks, n_threads;
 } tpl_engine_stats;
 void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out);
-/* Per rank of all stages: packed weight bytes and file bytes read. */
-void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes, uint64_t *read_bytes);
+/* What a rank allocated (packed weights, activations, KV cache), and the file bytes it read. */
+typedef struct tpl_rank_stats {
+    uint64_t weight_bytes, arena_bytes, kv_bytes, read_bytes;
+} tpl_rank_stats;
+tpl_rank_stats tpl_engine_rank_stats(const tpl_engine *e, int rank);
 /* Whether all threads of a rank run on the cores that its place names. */
 bool tpl_engine_is_pinned(const tpl_engine *e, int rank);
 /* errno of the first refusal to bind memory to a rank's node, 0 when all is bound or nothing was to be: the engine then

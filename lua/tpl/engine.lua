@@ -51,7 +51,22 @@ local function warn_of_places(self, ranks)
   end
 end
 
+-- What this build cannot run is refused before anything is loaded.
+local function check_devices(plan)
+  for _, b in ipairs(plan.ranks) do
+    if b.device.kind ~= "cpu" then
+      err.throw { code = "unsupported", where = plan.deploy.origin and plan.deploy.origin.where,
+        message = ("rank %d is placed on %s (%s), and this build has no backend for GPUs"):format(b.rank, b.device.uid, b.device.name or "GPU"),
+        hint = "tpl plan --emit writes the same placement for another engine" }
+    end
+  end
+  if #plan.placed.replicas > 1 then
+    err.throw { code = "not_in_version", where = "replicas", message = "running more than one replica is not in this version", hint = "replicas=1" }
+  end
+end
+
 local function open(plan, options)
+  check_devices(plan)
   if not plan.checkpoint then
     err.throw { code = "format", where = plan.open.path, message = "holds no weights, there is nothing to run" }
   end

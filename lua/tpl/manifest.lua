@@ -124,7 +124,7 @@ local function stages_of(p)
       local ids = {}
       for i, d in ipairs(stage.devices) do ids[i] = id_of(d) end
       out[#out + 1] = object { { "replica", replica.i }, { "i", stage.i }, { "layers", stage.layers }, { "devices", ids },
-        { "shares", stage.shares } }
+        { "shares", stage.given_shares } }
     end
   end
   return json.array(out)

@@ -213,7 +213,7 @@ function M.resolve(args)
   if kinds.cpu then
     local n = 0
     for _, s in ipairs(args.stages or {}) do n = n + s.n end
-    topo = split.cpus(topo, args.stages and n or (args.mesh_n or 1) * deploy.pp)
+    topo = split.cpus(topo, args.stages and n or (args.mesh_n or 1) * deploy.pp * (deploy.replicas or 1))
   end
   local uids, excluded = M.usable(topo, deploy, kinds)
   local placed

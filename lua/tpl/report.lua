@@ -76,10 +76,25 @@ end
 
 local function list_text(list)
   if not is_set(list) or #list == 0 then return "-" end
-  if #list > 2 and list[#list] - list[1] == #list - 1 then return list[1] .. "-" .. list[#list] end
-  local out = {}
-  for i, x in ipairs(list) do out[i] = tostring(x) end
+  if #list == 2 then return list[1] .. "," .. list[2] end
+  local out, i = {}, 1
+  while i <= #list do
+    local j = i
+    while list[j + 1] == list[j] + 1 do j = j + 1 end
+    out[#out + 1] = j > i and list[i] .. "-" .. list[j] or tostring(list[i])
+    i = j + 1
+  end
   return table.concat(out, ",")
+end
+
+-- A UUID is told apart by its first part.
+local function device_text(uid)
+  uid = tostring(uid)
+  return uid:match("^(.*GPU%-%x%x%x%x%x%x%x%x)%-%x+%-") or uid:match("^(.*MIG%-%x%x%x%x%x%x%x%x)%-%x+%-") or uid
+end
+
+local function short_devices(text)
+  return (text:gsub("(GPU%-%x%x%x%x%x%x%x%x)%-%x+%-%x+%-%x+%-%x+", "%1"):gsub("(MIG%-%x%x%x%x%x%x%x%x)%-%x+%-%x+%-%x+%-%x+", "%1"))
 end
 
 local function coord_text(coord)
@@ -111,12 +126,17 @@ local function model_lines(lines, report)
     M.bytes(model.weight_bytes), field(model, "format") or "-")
 end
 
+local MOST_SHOWN = 4
+
 local function choice_lines(lines, report)
   local choice = field(report, "choice")
   if not choice then return end
   add(lines, "policy  %s%s", field(choice, "policy") or "-", field(choice, "where") and " (" .. choice.where .. ")" or "")
-  for _, reason in ipairs(field(choice, "reasons") or {}) do add(lines, "        %s", tostring(reason)) end
-  for _, x in ipairs(field(choice, "excluded") or {}) do add(lines, "        without %s: %s", tostring(x.uid), tostring(x.why)) end
+  for _, reason in ipairs(field(choice, "reasons") or {}) do add(lines, "        %s", short_devices(tostring(reason))) end
+  for i, x in ipairs(field(choice, "alternatives") or {}) do
+    if i <= MOST_SHOWN then add(lines, "        instead of %s: %s", tostring(x.name), short_devices(tostring(x.why))) end
+  end
+  for _, x in ipairs(field(choice, "excluded") or {}) do add(lines, "        without %s: %s", device_text(x.uid), short_devices(tostring(x.why))) end
 end
 
 local function stage_lines(lines, report)
@@ -128,16 +148,17 @@ local function stage_lines(lines, report)
 end
 
 local function rank_lines(lines, report)
-  local rows = { { "rank", "stage", "at", "cpus", "weights", "arena", "comm", "kv", "other", "total", "capacity", "comm/token" } }
+  local rows = { { "rank", "stage", "device", "at", "cpus", "weights", "arena", "comm", "kv", "other", "total", "capacity", "stranded", "comm/token" } }
   for _, r in ipairs(field(report, "ranks") or {}) do
     local b = field(r, "bytes") or {}
     local other = (field(b, "other") or 0) + (field(b, "io") or 0)
     rows[#rows + 1] = {
-      tostring(r.rank), tostring(r.stage), coord_text(field(r, "coord")), list_text(field(r, "cpus")), M.bytes(b.weights), M.bytes(b.arena),
-      M.bytes(b.comm), M.bytes(b.kv), M.bytes(other), M.bytes(b.total), M.bytes(b.capacity), M.bytes(comm_per_token(report, r.rank)),
+      tostring(r.rank), tostring(r.stage), device_text(r.uid), coord_text(field(r, "coord")), list_text(field(r, "cpus")), M.bytes(b.weights), M.bytes(b.arena),
+      M.bytes(b.comm), M.bytes(b.kv), M.bytes(other), M.bytes(b.total), M.bytes(b.capacity), M.bytes(b.stranded), M.bytes(comm_per_token(report, r.rank)),
     }
   end
-  columns(lines, rows, { [3] = true, [4] = true })
+  columns(lines, rows, { [3] = true, [4] = true, [5] = true })
+  add(lines, "        bytes are for each rank, in powers of 1024")
 end
 
 --- Say how uneven cuts fall, where they do: "kvh 2/1", and what they cost at most.
@@ -190,10 +211,27 @@ local function kv_lines(lines, report)
   if field(kv, "limiting_rank") then add(lines, "limited by rank %d", kv.limiting_rank) end
 end
 
+local function ms(us) return us and ("%.1f ms"):format(us / 1e3) or "-" end
+
+local function percent(x) return x and ("%.0f %%"):format(100 * x) or "-" end
+
+local function cost_lines(lines, report)
+  local cost = field(report, "cost")
+  if not cost then return end
+  add(lines, "time    %s to the first token, %s between tokens, %s tokens/s with all requests (%s)", ms(field(cost, "ttft_us")), ms(field(cost, "itl_us")),
+    field(cost, "tok_s") and ("%.0f"):format(cost.tok_s) or "-", cost.calibrated == true and "measured rates" or "from data sheets")
+  add(lines, "        bound by %s; communication %s, pipeline bubble %s, stages off by %s, %s of the roofline", tostring(field(cost, "bound") or "-"),
+    percent(field(cost, "comm_share")), percent(field(cost, "bubble")), percent(field(cost, "stage_imbalance")), percent(field(cost, "roofline_share")))
+end
+
+local function env_lines(lines, report)
+  for _, e in ipairs(field(report, "env") or {}) do add(lines, "env     %s=%s  (%s)", tostring(e.name), tostring(e.value), tostring(e.why)) end
+end
+
 local function fit_lines(lines, report)
   if report.fits == false then add(lines, "does not fit") end
   for _, move in ipairs(field(report, "moves") or {}) do
-    add(lines, "  %s%s", tostring(move.what), field(move, "kv_tokens_gain") and ": +" .. M.commas(move.kv_tokens_gain) .. " KV tokens" or "")
+    add(lines, "move    %s%s", tostring(move.what), field(move, "kv_tokens_gain") and " (+" .. M.commas(move.kv_tokens_gain) .. ")" or "")
   end
 end
 
@@ -211,7 +249,9 @@ function M.lines(report, more)
   share_lines(lines, report)
   collective_lines(lines, report)
   kv_lines(lines, report)
+  cost_lines(lines, report)
   fit_lines(lines, report)
+  env_lines(lines, report)
   if field(report, "plan_hash") then add(lines, "plan    %s", report.plan_hash) end
   return lines
 end

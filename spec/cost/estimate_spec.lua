@@ -110,6 +110,81 @@ describe("tpl.cost.estimate", function()
   end)
 end)
 
+describe("experts", function()
+  local h200 = machine(toy.NV18, { name = "NVIDIA H200" })
+
+  local function with(mesh, name, want, n, t)
+    return assert(cost.estimate(t or h200, configs.shape(name), { stages = { { devices = uids(n or 8), mesh = mesh } } }, want or {}))
+  end
+
+  it("put whole experts on ranks, attention whole, when requests are dealt out", function()
+    local s = configs.shape("deepseek-v3")
+    local expert, attn, rest = 0, 0, s.norm_bytes
+    for _, l in ipairs(s.layers) do
+      expert, attn, rest = expert + l.expert_bytes, attn + l.attn_bytes + l.mlp_bytes, rest + l.norm_bytes
+    end
+    local e = with("dp=8:batch", "deepseek-v3")
+    assert.is_true(math.abs(e.ranks[3].weights - (expert / 8 + attn + rest + s.embed_bytes + s.head_bytes)) < 1)
+    assert.equal(70272 / 8, e.ranks[3].kv_per_token) -- an eighth of the requests, whole
+  end)
+
+  it("hold eight times the requests of DeepSeek when attention is not repeated, and serve more", function()
+    local tp8, dp8 = with("tp=8", "deepseek-v3"), with("dp=8:batch", "deepseek-v3")
+    assert.is_true(dp8.kv_tokens > 5 * tp8.kv_tokens)
+    assert.is_true(dp8.served_tok_s > 1.5 * tp8.served_tok_s)
+    assert.is_true(dp8.itl_us > tp8.itl_us) -- a rank reads all of attention: no gain for few requests
+  end)
+
+  it("gain little by it where heads can be cut", function()
+    local tp2, dp2 = with("tp=2", "mixtral-8x7b", {}, 2), with("dp=2:batch", "mixtral-8x7b", {}, 2)
+    assert.is_true(dp2.served_tok_s / tp2.served_tok_s < 1.15)
+    assert.is_true(dp2.kv_tokens < tp2.kv_tokens)
+  end)
+
+  it("cut in blocks of 32 columns, so four ranks of gpt-oss hold 23, 23, 22 and 22 of 90", function()
+    local s = configs.shape("gpt-oss-120b")
+    local e, even = with("tp=4", "gpt-oss-120b", {}, 4), 0
+    for _, l in ipairs(s.layers) do even = even + l.expert_bytes end
+    assert.is_true(math.abs(e.ranks[1].weights - e.ranks[4].weights - even / 90) < 1)
+  end)
+end)
+
+describe("CPU ranks", function()
+  local probe = { cpu = "some CPU", cores = 2, read_gb_s = 34, matrix_gflop_s = { f32 = 460, bf16 = 6700, i8 = 13000 }, barrier_us = 0.09 }
+  local t = toy.new { n = 4, kind = "cpu", link = { kind = "node" }, mem_bytes = { 64e9, 64e9, 64e9, 64e9 } }
+  local s = configs.shape("llama-3.1-8b")
+
+  local function run(stages, more)
+    local want = { concurrency = 1, context = 512, depth = 64, probe = probe }
+    for k, v in pairs(more or {}) do want[k] = v end
+    return assert(cost.estimate(t, s, { stages = stages }, want))
+  end
+
+  it("read at most what was probed, and say that it was", function()
+    local e = run { { devices = { "cpu0" } } }
+    assert.is_true(e.itl_us > (s.weight_bytes - s.embed_bytes) / 34e3)
+    assert.is_true(e.calibrated)
+    assert.equal("memory", e.bound)
+  end)
+
+  it("share the bandwidth: two ranks are hardly faster than one", function()
+    local one, two = run { { devices = { "cpu0" } } }, run { { devices = { "cpu0", "cpu1" } } }
+    assert.is_true(two.itl_us > 0.97 * one.itl_us and two.itl_us < 1.1 * one.itl_us)
+    assert.is_true(two.decode_comm_share < 0.05)
+  end)
+
+  it("in a pipeline that one request keeps half busy, read with a part of the cores only", function()
+    local one, two = run { { devices = { "cpu0" } } }, run { { devices = { "cpu0" }, layers = { 0, 15 } }, { devices = { "cpu1" }, layers = { 16, 31 } } }
+    assert.is_true(two.itl_us > 1.2 * one.itl_us and two.itl_us < 2 * one.itl_us)
+  end)
+
+  it("compute with their own threads", function()
+    local one, half = run({ { devices = { "cpu0" } } }, { threads = 2 }), run({ { devices = { "cpu0" } } }, { threads = 1 })
+    assert.is_true(half.ttft_us > 1.5 * one.ttft_us)
+    assert.is_true(run({ { devices = { "cpu0" } } }, { threads = 4 }).ttft_us >= one.ttft_us)
+  end)
+end)
+
 describe("pipelines", function()
   it("cut Llama-3.1-8B into four within 10 %, fewer layers last", function()
     for _, t in ipairs { nvlink, l40s } do
@@ -270,6 +345,17 @@ describe("worse machines", function()
     e, problem = cost.estimate(t, configs.shape("llama-3.1-8b"), { stages = { { devices = { "GPU7" } } } }, {})
     assert.is_nil(e)
     assert.equal("GPU7", problem.where)
+  end)
+end)
+
+describe("slices", function()
+  it("are named by their parents", function()
+    local t = toy.new { n = 1, name = toy.H100, link = toy.NV18 }
+    t.by_uid["MIG-a"] = { uid = "MIG-a", kind = "mig", host = "host0", mem_bytes = 40e9, mig = { parent = "GPU0", profile = "3g.40gb" } }
+    local whole = tp(1, t, "llama-3.1-8b", { concurrency = 1, depth = 64 })
+    local e = assert(cost.estimate(t, configs.shape("llama-3.1-8b"), { stages = { { devices = { "MIG-a" } } } }, { concurrency = 1, depth = 64 }))
+    assert.equal(36e9, e.ranks[1].capacity)
+    assert.is_true(e.itl_us > 1.5 * whole.itl_us and e.itl_us < 2.1 * whole.itl_us)
   end)
 end)
 

@@ -103,6 +103,25 @@ describe("tpl.policy.test", function()
       assert.has_error(function() run("return { place = " .. looks .. ", except = { device_once = 'why not' } }") end)
     end)
 
+    it("tells one that prefers the worst link", function()
+      local found = run([[local pair = require("tpl.topo.pair")
+      return function(topo, model, want)
+        local ids, worst = topo:sorted(topo:ids { kind = "gpu", usable = true, min_free = model.weight_bytes }), nil
+        for i, a in ipairs(ids) do
+          for j = i + 1, #ids do
+            local x, y = topo:dev(a), topo:dev(ids[j])
+            local ok = x.name == y.name and x.host == y.host and #x.labels + #y.labels == 0 and x.mem_bytes * want.usable > model.weight_bytes
+            local rank = pair.rank(topo:link(a, ids[j])) - pair.nvlinks(topo:link(a, ids[j]))
+            if ok and (not worst or rank > worst.rank) then worst = { rank = rank, devices = { a, ids[j] } } end
+          end
+        end
+        if not worst then return nil, "no pair" end
+        return { replicas = { { devices = worst.devices } } }
+      end]], { random = 300, stop = true }).failures[1]
+      assert.equal("worse_link", found.failure.property, found.failure.message)
+      assert.is_true(#found.case.record.devices <= 4)
+    end)
+
     it("stops at the time limit, and does not shrink that", function()
       local limit = properties.LIMIT_S
       properties.LIMIT_S = 0.2

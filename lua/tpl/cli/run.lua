@@ -195,7 +195,7 @@ end
 
 local function open_session(ctx, d)
   local p = deployment.plan(ctx, d)
-  if not ctx.args.opts.manifest then note_manifest(ctx, p) end
+  if p.topo and not ctx.args.opts.manifest then note_manifest(ctx, p) end
   if ctx.json then plan_event(ctx, p) else plan.print(ctx, p) end
   local session = { ctx = ctx, plan = p, text = deployment.text(p) }
   if not p.tokenizer_path then

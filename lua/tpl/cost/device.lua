@@ -120,4 +120,18 @@ function M.of(dev, opts)
   return d
 end
 
+--- Give what a device of a topology can do; a slice that does not say of which GPU it is has its parent's name.
+---@param t table
+---@param dev table
+---@param opts? {probe: tpl.cost.Probe?}
+---@return tpl.cost.Device?
+---@return tpl.Err?
+function M.at(t, dev, opts)
+  local parent = dev.kind == "mig" and dev.mig and dev.mig.parent and t:dev(dev.mig.parent)
+  if not parent or dev.name and gpus.find(dev.name) then return M.of(dev, opts) end
+  local named = copy(dev)
+  named.name = parent.name
+  return M.of(named, opts)
+end
+
 return M

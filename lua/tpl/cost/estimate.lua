@@ -4,14 +4,14 @@
 local device = require "tpl.cost.device"
 local err = require "tpl.err"
 local group = require "tpl.cost.group"
-local link = require "tpl.cost.link"
 local memory = require "tpl.cost.memory"
 local parts = require "tpl.cost.parts"
-local step = require "tpl.cost.step"
+local pipeline = require "tpl.cost.pipeline"
+local team = require "tpl.cost.team"
 
 local M = {}
 
-local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
+local max, min, ceil = math.max, math.min, math.ceil
 
 local elements = { f32 = 4, f16 = 2, bf16 = 2, fp8 = 1, i8 = 1 }
 
@@ -19,10 +19,6 @@ local CHUNK = 512          -- prompt tokens of a step
 -- What a served request is like unless want says so: the medians of a public trace of conversations were 1020 tokens in and 129 out
 -- (Splitwise, arXiv:2311.18677).
 local MIX_PROMPT, MIX_OUTPUT = 1024, 128
-local MOST_SEQS = 256      -- sequences of a step when a replica is full
--- What uneven steps leave of a pipeline's rate when prompts and answers are mixed: SiPipe reports 23 % more use of the GPUs and 2.1
--- times the throughput over such a one (arXiv:2506.22033), which puts it between 0.8 and 0.5.
-local PIPELINE_SHARE = 0.7
 local COMM, STAGE, ROOF = 0.20, 0.10, 0.70
 
 -- -- Wishes ------------------------------------------------------------------------------------------------------------
@@ -46,7 +42,7 @@ end
 local function rank_of(t, uid, part, opts)
   local dev = t:dev(uid)
   if not dev then err.throw { code = "missing", where = uid, message = "no such device in the topology" } end
-  local d, e = device.of(dev, opts)
+  local d, e = device.at(t, dev, opts)
   if not d then err.throw(e) end
   local same = ("%.6f/%.6f/%.6f/%.6f"):format(part.attn, part.kv, part.ffn, part.expert)
   return { uid = uid, dev = dev, device = d, part = part, same = same }
@@ -123,70 +119,8 @@ end
 
 -- -- Time --------------------------------------------------------------------------------------------------------------
 
--- The slowest of the pairs that hand a stage's result on.
-local function send_link(t, from, to)
-  local worst, a, b
-  for i = 1, max(#from.ranks, #to.ranks) do
-    local x, y = from.ranks[min(i, #from.ranks)].uid, to.ranks[min(i, #to.ranks)].uid
-    local l = link.of(t, x, y)
-    if not worst or l.gb_s < worst.gb_s then worst, a, b = l, x, y end
-  end
-  return worst, a, b
-end
-
-local function send_us(stage, work, opts)
-  if not stage.next_link then return 0 end
-  local bytes = max(1, work.tokens) * stage.shape.hidden * opts.comm_element
-  return stage.next_link.us + stage.ranks[1].device.launch_us + bytes / (1000 * stage.next_link.gb_s)
-end
-
-local function sum_of(times, key)
-  local n = 0
-  for _, s in ipairs(times) do n = n + s[key] end
-  return n
-end
-
--- All stages on one piece of work: list of times, with sends under comm.
-local function run(stages, work, opts)
-  local out, longest = {}, 0
-  for i, stage in ipairs(stages) do
-    local s = step.time(stage, work, opts)
-    local send = send_us(stage, work, opts)
-    s.us, s.comm = s.us + send, s.comm + send
-    out[i], longest = s, max(longest, s.us)
-  end
-  return out, longest
-end
-
--- Decode with n sequences: as many micro-batches as there are stages, or as there are sequences.
-local function decode(stages, n, depth, opts)
-  local in_flight = min(#stages, n)
-  local b = ceil(n / in_flight)
-  local times, longest = run(stages, { tokens = b, seqs = b, pos = depth, kv_pos = depth, rows = b }, opts)
-  local pass = sum_of(times, "us")
-  local itl = max(pass, in_flight * longest) + stages[1].ranks[1].device.step_us
-  return { times = times, itl = itl, pass = pass, bubble = max(0, 1 - in_flight * pass / (#stages * itl)), in_flight = in_flight }
-end
-
--- A prompt in chunks of equal size through all stages; the last chunk makes a token.
-local function prefill(stages, prompt, opts)
-  local n = max(1, ceil(prompt / opts.chunk))
-  local size, mean = prompt / n, prompt / 2
-  local times, longest = run(stages, { tokens = size, seqs = 1, pos = mean, kv_pos = max(mean, size), rows = 1 }, opts)
-  return { times = times, us = sum_of(times, "us") + (n - 1) * longest, longest = longest, n = n }
-end
-
--- Output tokens a second when the cache is full of requests that bring `prompt` and take `output` tokens each.
-local function served(stages, fill, kv_tokens, opts)
-  local n = min(MOST_SEQS, max(1, floor(kv_tokens / opts.depth)))
-  local d = decode(stages, n, opts.depth, opts)
-  local per_request = opts.output * d.itl / n + fill.n * fill.longest
-  local share = #stages > 1 and PIPELINE_SHARE or 1
-  return { tok_s = kv_tokens > 0 and opts.output / per_request * 1e6 * share or 0, concurrency = n }
-end
-
 local function largest(times)
-  local parts_ = { memory = sum_of(times, "mem"), compute = sum_of(times, "math"), comm = sum_of(times, "comm"), latency = sum_of(times, "launch") }
+  local parts_ = { memory = pipeline.sum(times, "mem"), compute = pipeline.sum(times, "math"), comm = pipeline.sum(times, "comm"), latency = pipeline.sum(times, "launch") }
   local best = "memory"
   for _, k in ipairs { "compute", "comm", "latency" } do if parts_[k] > parts_[best] then best = k end end
   return best
@@ -211,7 +145,7 @@ local function warnings(e, times, opts)
   local function add(code, text, ...) out[#out + 1] = { code = code, message = text:format(...) } end
   if e.comm_share > COMM then add("comm_over_20pct", "communication takes %.0f %% of a token", 100 * e.comm_share) end
   if #times > 1 then
-    local mean = sum_of(times, "us") / #times
+    local mean = pipeline.sum(times, "us") / #times
     for i, s in ipairs(times) do
       local off = s.us / mean - 1
       if math.abs(off) > STAGE then add("stage_over_10pct", "stage %d takes %.0f %% %s than the mean", i - 1, 100 * math.abs(off), off > 0 and "more" or "less") end
@@ -225,33 +159,55 @@ local function warnings(e, times, opts)
 end
 
 local function price_time(e, t, stages, opts)
-  for i = 1, #stages - 1 do
-    stages[i].next_link, stages[i].next_a, stages[i].next_b = send_link(t, stages[i], stages[i + 1])
-  end
-  local d, first, fill = decode(stages, opts.concurrency, opts.depth, opts), prefill(stages, opts.prompt, opts), prefill(stages, opts.mix_prompt, opts)
+  pipeline.connect(t, stages)
+  local d = pipeline.decode(stages, opts.concurrency, opts.depth, opts)
+  local first, fill = pipeline.prefill(stages, opts.prompt, opts), pipeline.prefill(stages, opts.mix_prompt, opts)
   e.itl_us, e.ttft_us, e.tok_s = d.itl, first.us + stages[1].ranks[1].device.step_us, opts.concurrency / d.itl * 1e6
   e.bubble, e.min_concurrency = d.bubble, #stages
-  local full = served(stages, fill, e.kv_tokens, opts)
+  local full = pipeline.served(stages, e.kv_tokens, opts)
   e.served_tok_s, e.served_concurrency = full.tok_s, full.concurrency
   -- A token's own steps and its part of the prompt: what an engine spends on it.
   local scale = opts.output / ceil(opts.concurrency / d.in_flight)
-  local all = scale * sum_of(d.times, "us") + fill.n * sum_of(fill.times, "us")
-  e.decode_comm_share = sum_of(d.times, "comm") / sum_of(d.times, "us")
-  e.comm_share = (scale * sum_of(d.times, "comm") + fill.n * sum_of(fill.times, "comm")) / all
-  local mean, most = sum_of(d.times, "us") / #stages, 0
+  local all = scale * pipeline.sum(d.times, "us") + fill.n * pipeline.sum(fill.times, "us")
+  e.decode_comm_share = pipeline.sum(d.times, "comm") / pipeline.sum(d.times, "us")
+  e.comm_share = (scale * pipeline.sum(d.times, "comm") + fill.n * pipeline.sum(fill.times, "comm")) / all
+  local mean, most = pipeline.sum(d.times, "us") / #stages, 0
   e.stages = {}
   for i, s in ipairs(d.times) do
     most = max(most, s.us)
     e.stages[i] = { us_decode = s.us, us_prefill = first.times[i].us, comm_us_decode = s.comm }
   end
   e.stage_imbalance = most / mean - 1
-  e.roofline_share = min(1, sum_of(d.times, "ideal") / d.itl)
+  e.roofline_share = min(1, pipeline.sum(d.times, "ideal") / d.itl)
   e.bound = largest(d.times)
   e.link_bytes_per_token = traffic(stages, opts)
   e.warnings = warnings(e, d.times, opts)
 end
 
----@class tpl.cost.Estimate    fields as /work/c5/contract.md lists them
+---@class tpl.cost.Estimate
+---@field fits boolean                 want.context x want.concurrency tokens fit
+---@field fits_one boolean             one request of want.context fits
+---@field why string?                  what does not fit, in bytes
+---@field kv_tokens integer            tokens that fit, in requests of equal length, whole pages
+---@field ranks {uid: string, stage: integer, weights: number, arena: number, comm: number, kv: number, kv_per_token: number, other: number,
+---   capacity: number, free: number?, stranded: number}[]   bytes; kv: of kv_tokens
+---@field limiting integer             index into ranks
+---@field itl_us number                between two tokens of a request, want.concurrency at a time
+---@field ttft_us number               of a prompt of want.prompt tokens on an idle replica
+---@field tok_s number                 decode, all requests together
+---@field served_tok_s number          output tokens a second of a mix of prompts and answers with the cache full: what throughput compares
+---@field served_concurrency integer
+---@field comm_share number            of a token, its part of the prompt included
+---@field decode_comm_share number     of a decode step
+---@field bubble number                share of the stages' time that they stand still in decode
+---@field min_concurrency integer
+---@field stage_imbalance number       slowest stage over the mean, less one
+---@field roofline_share number
+---@field bound "memory"|"compute"|"comm"|"latency"
+---@field stages {us_decode: number, us_prefill: number, comm_us_decode: number}[]
+---@field link_bytes_per_token {a: string, b: string, bytes: number}[]
+---@field warnings {code: string, message: string}[]
+---@field calibrated boolean           with rates measured on this machine
 
 local function estimate(t, shape, replica, want)
   local specs = replica.stages or { replica }
@@ -260,6 +216,7 @@ local function estimate(t, shape, replica, want)
   opts.probe = opts.probe or t.probe
   local stages = {}
   for i, spec in ipairs(specs) do stages[i] = make_stage(t, shape, spec, i, #specs, opts) end
+  team.deal(stages, want.threads, opts.probe and opts.probe.cores)
   local e = {}
   e.ranks, e.limiting, e.kv_tokens = price_memory(stages, shape, opts)
   e.why = why_not(e.ranks, e.limiting, e.kv_tokens, opts)

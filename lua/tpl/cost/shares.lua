@@ -30,7 +30,7 @@ function M.of(shape, t, uids, how)
   if n > units then return nil end
   for i, uid in ipairs(uids) do
     local dev = t:dev(uid)
-    local d = device.of(dev, how)
+    local d = device.at(t, dev, how)
     if how and how.by == "speed" then weights[i] = d and d.mem_gb_s or 1
     else
       local room = memory.capacity(dev, d, how and how.usable or 0.90)

@@ -34,9 +34,15 @@ local function add(sum, d, bytes, flops, dtype)
   sum.bytes, sum.flops = sum.bytes + bytes, sum.flops + flops / ops.peak(d, dtype)
 end
 
+-- Tokens and sequences of a rank that holds a share of the sequences: at least one of them whole.
+local function spread(work, share)
+  local seqs = max(work.seqs * share, 1)
+  return seqs * work.tokens / work.seqs, seqs
+end
+
 local function layer(sum, stage, rank, l, work, opts)
   local d, part = rank.device, rank.part
-  local tokens, seqs = max(work.tokens * part.seqs, 1), max(work.seqs * part.seqs, 1)
+  local tokens, seqs = spread(work, part.seqs)
   add(sum, d, (l.attn_bytes - l.kv_proj_bytes) * part.attn + l.kv_proj_bytes * part.kv,
     ((l.attn_flops - l.kv_proj_flops) * part.attn + l.kv_proj_flops * part.kv) * tokens, l.attn_dtype or opts.dtype)
   add(sum, d, l.mlp_bytes * part.ffn, l.mlp_flops * part.ffn * tokens, l.mlp_dtype or opts.dtype)
@@ -79,7 +85,7 @@ end
 local function comm_time(stage, work, opts)
   if #stage.ranks < 2 then return 0 end
   local g, us = stage.group, 0
-  local tokens = max(work.tokens / stage.degrees.dp, 1)
+  local tokens = spread(work, 1 / stage.degrees.dp)
   local row = stage.shape.hidden * opts.comm_element
   if stage.degrees.tp > 1 then
     local t = stage.tp_group
@@ -90,7 +96,8 @@ local function comm_time(stage, work, opts)
   if stage.degrees.dp > 1 then
     for _, l in ipairs(stage.sums.classes) do
       if l.n_expert > 0 then
-        local bytes = tokens * stage.shape.n_expert_used * row
+        local n = #stage.ranks -- a token goes once to each rank that holds one of its experts
+        local bytes = tokens * n * M.experts_hit(n, 1, stage.shape.n_expert_used) * row
         us = us + 2 * stage.sums.count[l] * collective.time("all_to_all", g, bytes)
       end
     end

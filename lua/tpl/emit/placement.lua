@@ -13,6 +13,7 @@ local M = {}
 ---@field tp integer           ranks over which each weight is cut
 ---@field dp integer           ranks that take different requests; tp x dp = #devices
 ---@field shares integer[]?    units of KV heads, per rank; nil: unknown or not cut by heads
+---@field given_shares number[]?  as the deployment or the policy gave them
 
 ---@class tpl.emit.Replica
 ---@field i integer            from 0
@@ -122,7 +123,7 @@ local function add_stage(replica, t, entry, at, uids, ranks, layers, shares, deg
     if ranks[k] then replica.ranks[#replica.ranks + 1] = ranks[k] end
   end
   stage.tp, stage.dp = split(entry, #uids, degrees)
-  stage.shares = shares or shares_of(ranks, stage.tp)
+  stage.shares, stage.given_shares = shares or shares_of(ranks, stage.tp), shares
   replica.stages[#replica.stages + 1] = stage
 end
 

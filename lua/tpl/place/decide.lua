@@ -129,14 +129,20 @@ end
 --- Place ranks on the cores of a CPU-only machine: as many as are asked for, else one for each NUMA node where the model's heads
 --- allow it.
 function M.cpus(topo, model, want)
-  local uids = want.uids
-  local pp = want.pp or 1
-  local tp = want.tp or (pp == 1 and #uids <= (model.n_kv or 1) and #uids or 1)
-  if tp * pp > #uids then return nil, ("tp=%d pp=%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, tp * pp, #uids) end
-  local list, stages = groups.partition(topo, uids, tp), {}
-  for i = 1, pp do stages[i] = { devices = list[i] } end
+  local uids, pp, n = want.uids, want.pp or 1, want.replicas or 1
+  local tp = want.tp or (pp * n == 1 and #uids <= (model.n_kv or 1) and #uids or 1)
+  if tp * pp * n > #uids then
+    return nil, ("tp=%d pp=%d x%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, n, tp * pp * n, #uids)
+  end
+  local list, replicas = groups.partition(topo, uids, tp), {}
+  for r = 1, n do
+    local stages = {}
+    for i = 1, pp do stages[i] = { devices = list[(r - 1) * pp + i] } end
+    replicas[r] = { stages = stages }
+  end
   local why = want.tp and "as the deployment asks" or tp > 1 and "one rank for each NUMA node" or "one rank on the machine's cores"
-  return { replicas = { { stages = stages } }, excluded = {}, alternatives = {}, reasons = { ("tp=%d pp=%d on CPUs: %s"):format(tp, pp, why) } }
+  return { replicas = replicas, excluded = {}, alternatives = {},
+    reasons = { ("tp=%d pp=%d%s on CPUs: %s"):format(tp, pp, n > 1 and (" x%d"):format(n) or "", why) } }
 end
 
 --- Say whether all devices are CPUs.

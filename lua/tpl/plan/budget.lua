@@ -2,12 +2,12 @@
 --- Price a plan in bytes, per rank, and decide how many tokens the KV cache holds. Ranks that share memory form a pool: CPU
 --- ranks share the machine's, a GPU is a pool of its own. Refuses with numbers and a hint what does not fit. Pure.
 local err = require "tpl.err"
-local memory = require "tpl.plan.memory"
 local partition = require "tpl.plan.partition"
 
 local M = {}
 
 local USABLE = 0.9       -- of what the system says is available, or a GPU's tool prints
+local KV_ALIGN = 4096    -- of each layer's keys and values (core/exec/rank.c)
 local OTHER = 8 * 2 ^ 20 -- of a CPU rank: stacks, the runtime, one read buffer while loading
 
 local function index_count(w, r)
@@ -40,16 +40,19 @@ function M.kv_bytes_per_token(lowered, r, element_bytes)
   return n
 end
 
---- Arena bytes that rank r itself fills (offsets are common, its values may be smaller).
-function M.arena_bytes(lowered, plan, caps, r)
-  local most = 0
+--- Bytes of the KV cache of rank r: each layer's keys and values lie in pages of their own, aligned as exec maps them.
+---@param pages integer
+---@param page integer    positions of one
+function M.kv_bytes(lowered, r, element_bytes, pages, page)
+  local n, seen = 0, {}
   for _, op in ipairs(lowered.ops) do
-    for _, v in ipairs(op.outs) do
-      local rows = math.ceil((v.sym == "tok" and caps.tok or caps.out) / v.div)
-      most = math.max(most, plan.offset[v] + rows * memory.row_bytes(v.act, v.cols[r]))
+    local s = op.state
+    if s and not seen[s] then
+      seen[s] = true
+      n = n + 2 * math.ceil(s.kvh[r] * s.hd * element_bytes * pages * page / KV_ALIGN) * KV_ALIGN
     end
   end
-  return most
+  return n
 end
 
 --- Bytes of a rank that are neither weights, activations nor KV: on a GPU the driver's context and a communicator's buffers.

@@ -67,11 +67,17 @@ local function programs(s)
   return out
 end
 
+-- Shares as they were given, per axis.
+local function shares_of(s)
+  if not s.shares then return nil end
+  return s.shares[1] and { tp = list(s.shares) } or s.shares
+end
+
 local function stage(plan, s)
   local axes = array {}
   for i, a in ipairs(s.mesh.axes) do axes[i] = { name = a, size = s.mesh.size[a], kind = or_null(s.mesh.kind[a]) } end
   return { i = s.i, layers = array { s.first, s.last }, axes = axes, ranks = numbers(s.first_rank, #s.devices),
-    programs = programs(s), balance = balance(plan, s),
+    programs = programs(s), balance = balance(plan, s), shares = or_null(shares_of(s)),
     layout = s.file or (type(s.layout) == "string" and s.layout) or null }
 end
 

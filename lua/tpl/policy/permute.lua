@@ -80,6 +80,22 @@ function M.indices(record, order)
   return copy
 end
 
+--- Say whether a link can get worse: NVLink can become the PCIe way under it, any other way can become SYS.
+function M.can_worsen(link) return link.kind ~= "sys" and link.kind ~= "net" and link.kind ~= "shm" end
+
+--- Make a link worse.
+---@param record table
+---@param i integer   position in record.links
+---@return table record
+function M.worsened(record, i)
+  local copy = plain(record)
+  local link = copy.links[i]
+  local word = (link.kind == "nvlink" or link.kind == "c2c") and link.pcie or "sys"
+  for _, key in ipairs { "nvlinks", "via_switch", "gb_s", "gb_s_ba", "us", "us_ba" } do link[key] = nil end
+  link.kind, link.pcie = word, word
+  return copy
+end
+
 --- Take devices away, and the slices of cards that are among them.
 ---@param record table
 ---@param uids table<string, boolean>

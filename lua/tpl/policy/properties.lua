@@ -31,6 +31,7 @@ M.list = {
   { "weights_fit", "puts no more weights on a device than its free memory holds" },
   { "index_free", "chooses the same devices whatever their indices" },
   { "unchosen_free", "chooses the same devices when one that it did not choose is gone" },
+  { "worse_link", "puts no pair into a group because its link got worse" },
 }
 
 --- Properties that are a matter of taste: a policy's file may say that it breaks one on purpose, as `except = { unchosen_free = "why" }`.
@@ -244,6 +245,33 @@ local function unchosen_free(p, case, first, thorough)
   end
 end
 
+-- Gives "a b" -> true for the pairs that share a stage.
+local function grouped(a)
+  local out = {}
+  for s in each_stage(a) do
+    for _, x in ipairs(s.devices or {}) do for _, y in ipairs(s.devices or {}) do out[x .. " " .. y] = true end end
+  end
+  return out
+end
+
+local function worse_link(p, case, first, thorough)
+  local together, candidates, tries = grouped(first), {}, {}
+  for i, l in ipairs(case.record.links or {}) do
+    if permute.can_worsen(l) and not together[l.a .. " " .. l.b] then candidates[#candidates + 1] = i end
+  end
+  if thorough and #candidates <= 30 then tries = candidates
+  elseif #candidates > 0 then tries[1] = random(case.seed + 9, case.number):pick(candidates)
+  end
+  for _, i in ipairs(tries) do
+    local record, l = permute.worsened(case.record, i), case.record.links[i]
+    local other, failure = answer(p, record, case)
+    if not other then return on(record, failure) end
+    if grouped(other)[l.a .. " " .. l.b] and difference(first, other) then
+      return failed("worse_link", ("when the link of %s and %s falls from %s to %s, it puts them into a group"):format(l.a, l.b, l.kind, record.links[i].kind))
+    end
+  end
+end
+
 --- Check a policy on a case.
 ---@param p tpl.Policy
 ---@param case tpl.policy.Case
@@ -270,6 +298,7 @@ function M.check(p, case, o)
   end
   failure = index_free(p, case, first, o.thorough)
     or first.placement and not p.except.unchosen_free and unchosen_free(p, case, first, o.thorough)
+    or first.placement and worse_link(p, case, first, o.thorough)
   return failure or nil, first.refused and "refused" or "placed"
 end
 

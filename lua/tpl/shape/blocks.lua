@@ -107,8 +107,8 @@ function M.experts(c, out, names)
 end
 
 --- Read how many experts there are, how many a token uses and how wide they are.
-function M.read_experts(r, c, n_key, used_key, ffn_key)
-  c.n_expert = r:int(n_key, 0, 65536)
+function M.read_experts(r, c, n_key, used_key, ffn_key, least)
+  c.n_expert = r:int(n_key, least or 0, 65536)
   if c.n_expert > 0 then
     c.n_expert_used = r:int(used_key, 1, c.n_expert)
     c.expert_ffn = ffn_key and r:int(ffn_key, 1, limits.ffn) or c.ffn

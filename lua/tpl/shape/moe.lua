@@ -14,7 +14,7 @@ local head_norms, sliding_list, experts, read_experts = blocks.head_norms, block
 
 function families.mixtral(r)
   local c = dense.mistral(r)
-  read_experts(r, c, "num_local_experts", "num_experts_per_tok")
+  read_experts(r, c, "num_local_experts", "num_experts_per_tok", nil, 1)
   c.layer = function()
     local out = attention(c, {})
     local moe = "block_sparse_moe."
