@@ -18,7 +18,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field pp integer
 ---@field n integer            replicas
 ---@field replicas table[]     as a placement has them
----@field estimate table?      cost.estimate of the first replica
+---@field estimate table?      cost.estimate of the replica with least room
 ---@field fits boolean         holds want.context x want.concurrency (or want.kv_tokens)
 ---@field holds_one boolean    holds one request of want.context
 ---@field score number?        higher is better
@@ -117,6 +117,34 @@ local function spans_hosts(topo, group)
   return false
 end
 
+-- What tells replicas apart before they are priced: the devices of each stage, and what is free on them.
+local function signature(topo, replica)
+  local out = {}
+  for _, s in ipairs(replica.stages) do
+    for _, uid in ipairs(s.devices) do
+      local d = topo:dev(uid)
+      out[#out + 1] = ("%s/%s/%.2f"):format(d.name or d.kind, tostring(d.mem_bytes), (d.free_bytes or d.mem_bytes or 0) / 2 ^ 30)
+    end
+    out[#out + 1] = "|"
+  end
+  return table.concat(out, " ")
+end
+
+-- The estimate of the replica with least room: on mixed or partly filled devices replicas differ, and each must hold the model.
+local function worst_estimate(topo, model, want, replicas)
+  local worst, seen = nil, {}
+  for _, replica in ipairs(replicas) do
+    local key = signature(topo, replica)
+    if not seen[key] then
+      seen[key] = true
+      local e, problem = cost.estimate(topo, model, replica, want)
+      if not e then err.throw(problem) end
+      if not worst or e.kv_tokens < worst.kv_tokens or e.kv_tokens == worst.kv_tokens and e.itl_us > worst.itl_us then worst = e end
+    end
+  end
+  return worst
+end
+
 local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
@@ -124,9 +152,7 @@ local function candidate(topo, model, want, chains, how)
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
     is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
-  local problem
-  c.estimate, problem = cost.estimate(topo, model, replicas[1], want)
-  if not c.estimate then err.throw(problem) end
+  c.estimate = worst_estimate(topo, model, want, replicas)
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
   c.unmet = #unmet
