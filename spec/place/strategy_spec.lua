@@ -37,7 +37,7 @@ local table_of_strategies = {
   { "2 hosts by Ethernet: TP inside, PP across", two_hosts(S.ETHERNET), "llama-3.1-405b-fp8", { want = { context = 32768, concurrency = 32 } }, "tp=8 pp=2",
     "0+1+2+3+4+5+6+7|8+9+10+11+12+13+14+15", lost = { "tp=4 pp=4" } },
   { "MoE with small latent KV: EP with DP attention", two_hosts(S.IB), "deepseek-v3", { want = { context = 8192, concurrency = 64 } }, "dp=8 ep=8 pp=2",
-    "0+1+2+3+4+5+6+7|8+9+10+11+12+13+14+15", lost = { "tp=8 pp=2" } },
+    "0+1+2+3+4+5+6+7|8+9+10+11+12+13+14+15", lost = { "tp=4 pp=4", "dp=16 ep=16 pp=1" } },
   { "MoE whose attention weights would be held four times: TP", S.switched("h100", 8), "qwen3-235b-a22b", { want = { context = 8192, concurrency = 64 } },
     "tp=4 pp=2", "0+1+2+3|4+5+6+7", lost = { "dp=4 ep=4 pp=2" } },
   { "MoE that gains nothing by EP: TP", S.switched("h100", 4), "gpt-oss-120b", { want = { context = 32768, concurrency = 20 } }, "tp=2 pp=1 x2", "0+1, 2+3",
@@ -69,6 +69,15 @@ describe("the strategy of auto:", function()
       for number, why in pairs(row.without or {}) do assert.matches(why, S.excluded(plan)[number] or "not excluded") end
     end)
   end
+
+  it("takes smaller replicas where larger ones are priced higher by less than an estimate may be off, and says so", function()
+    local plan = S.planned("gpt-oss-120b", S.switched("h100", 4), { want = { context = 32768, concurrency = 20 } })
+    local priced_higher = S.alternative(plan, "tp=4 pp=1").score / tonumber(S.reasons(plan):match("(%d+) tok/s"))
+    assert.is_true(priced_higher > 1 and priced_higher < 1.25)
+    assert.truthy(S.reasons(plan):find("smaller replicas were taken", 1, true))
+    local latency = S.planned("gpt-oss-120b", S.switched("h100", 4), { want = { context = 32768, concurrency = 20, goal = "latency" } })
+    assert.equal("tp=4 pp=1", S.degrees(latency))
+  end)
 
   it("takes of PP and uneven TP on 3 GPUs the cheaper one by its own prices", function()
     for _, topo in ipairs { S.pcie("a100_pcie", 3), S.switched("h100", 3) } do

@@ -26,6 +26,8 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field uneven boolean       shares follow memory
 ---@field is_ep boolean        ranks have requests and experts of their own
 ---@field is_wide boolean      a group lies on several hosts
+---@field is_for_latency boolean  the score is of one request
+---@field instead_of tpl.Candidate?  the better price of larger replicas, which was not better by enough
 ---@field unmet integer        requirements of the deployment that it breaks
 
 local function wanted_tokens(want)
@@ -151,7 +153,7 @@ local function candidate(topo, model, want, chains, how)
   local replicas = {}
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
-    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
+    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]), is_for_latency = want.goal == "latency" }
   c.estimate = worst_estimate(topo, model, want, replicas)
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
@@ -269,6 +271,37 @@ local function by_kv(a, b)
   return by_score(a, b)
 end
 
+-- What an estimate may be off by, so that it is no reason to bind more devices together: replicas that use the same devices in smaller
+-- groups fail alone and are updated one by one.
+local NEAR_SIZE = 0.20
+
+local function size_of(c) return c.tp * c.pp end
+
+-- Best first of one size, the simplest of those that are nearly as good.
+local function of_size(part, size)
+  local out = {}
+  for _, c in ipairs(part) do if size_of(c) == size then out[#out + 1] = c end end
+  table.sort(out, by_score)
+  resort_head(out, score_of, NEAR, simpler)
+  return out
+end
+
+-- Put smaller replicas on as many devices before the best price, where that is not clearly better.
+local function smaller_replicas_first(part)
+  local best, found = part[1], nil
+  for _, c in ipairs(part) do
+    local is_smaller = size_of(c) < size_of(found or best) and size_of(c) * c.n >= size_of(best) * best.n
+    if is_smaller and not c.is_for_latency and c.score >= best.score * (1 - NEAR_SIZE) then found = c end
+  end
+  if not found then return end
+  found = of_size(part, size_of(found))[1]
+  found.instead_of = best
+  for i, c in ipairs(part) do
+    if c == found then table.remove(part, i) end
+  end
+  table.insert(part, 1, found)
+end
+
 -- What stands above all prices: it holds what is wanted and keeps the requirements.
 local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 
@@ -277,6 +310,7 @@ local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 function M.sort(list)
   local by_rank, ranks = {}, {}
   for _, c in ipairs(list) do
+    c.instead_of = nil
     local r = rank(c)
     if not by_rank[r] then
       by_rank[r] = {}
@@ -291,6 +325,7 @@ function M.sort(list)
     if part[1].fits then
       table.sort(part, by_score)
       resort_head(part, score_of, NEAR, simpler)
+      smaller_replicas_first(part)
     else
       table.sort(part, by_kv)
       resort_head(part, kv_of, NEAR_KV, by_score)

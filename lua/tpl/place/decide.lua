@@ -55,6 +55,11 @@ local function reasons_for(topo, model, want, best, attempt, extra)
     if link then out[#out + 1] = ("the weakest link of its first group is %s%s"):format(link.kind, link.nvlinks and (" x%d"):format(link.nvlinks) or "") end
   end
   if first.shares then out[#out + 1] = ("shares of the first group, in KV head groups: %s"):format(table.concat(first.shares, "/")) end
+  local larger = best.instead_of
+  if larger then
+    out[#out + 1] = ("%s is priced %.0f %% higher, less than estimates may be off: smaller replicas were taken"):format(larger.name,
+      100 * (larger.score / best.score - 1))
+  end
   if not best.fits then
     out[#out + 1] = ("nothing holds want.context %d x want.concurrency %d; this holds most"):format(want.context, want.concurrency)
   end
