@@ -59,9 +59,8 @@ function M.forbids(model, tp, n_devices)
 end
 
 -- Stages of one replica over a list of groups: "even", "uneven" (shares by memory), or "ep" (each rank has requests and experts of its own).
-local function stages_of(topo, model, want, list, how)
+local function stages_of(topo, model, list, how, cut)
   local stages, is_uneven = {}, how == "uneven"
-  local cut = #list > 1 and cost.cut(model, topo, list, want)
   for i, group in ipairs(list) do
     local s = { devices = group, layers = cut and cut[i] or nil }
     if how == "ep" then
@@ -117,11 +116,35 @@ local function spans_hosts(topo, group)
   return false
 end
 
+-- What the devices of a chain are and have free: chains that are alike are cut alike.
+local function likeness(topo, chain)
+  local words = {}
+  for _, group in ipairs(chain) do
+    for _, uid in ipairs(group) do
+      local d = topo:dev(uid)
+      words[#words + 1] = ("%s/%s"):format(d.name or "", d.free_bytes or d.mem_bytes or "")
+    end
+    words[#words + 1] = "|"
+  end
+  return table.concat(words)
+end
+
+local function cutter(topo, model, want)
+  local known = {}
+  return function(chain)
+    if #chain < 2 then return nil end
+    local key = likeness(topo, chain)
+    known[key] = known[key] or cost.cut(model, topo, chain, want)
+    return known[key]
+  end
+end
+
 local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
   local replicas = {}
-  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how) } end
+  local cut = cutter(topo, model, want)
+  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, chain, how, cut(chain)) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
     is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
   local problem
