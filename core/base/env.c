@@ -18,6 +18,11 @@ const char *tpl_env(tpl_env_id id)
     return value && *value ? value : NULL;
 }
 
+bool tpl_env_is_set(tpl_env_id id)
+{
+    return getenv(names[id]) != NULL;
+}
+
 const char *tpl_env_name(tpl_env_id id)
 {
     return names[id];

@@ -23,6 +23,8 @@
     X(PATH, "TPL_PATH")                   /* folders of layouts, policies and models, ':' between */    \
     X(SHARED, "TPL_SHARED")               /* specs: where the shared folder lies */                     \
     X(NVML, "TPL_NVML")                   /* another NVML library */                                    \
+    X(CUDA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")                                                     \
+    X(CUDA_DEVICE_ORDER, "CUDA_DEVICE_ORDER") /* PCI_BUS_ID | FASTEST_FIRST */                          \
     X(XDG_CACHE_HOME, "XDG_CACHE_HOME")                                                                 \
     X(HF_HOME, "HF_HOME")                 /* the Hugging Face cache is HF_HUB_CACHE, else */            \
     X(HF_HUB_CACHE, "HF_HUB_CACHE")       /* HF_HOME/hub */                                             \
@@ -40,6 +42,8 @@ typedef enum tpl_env_id {
 
 /* NULL when unset or empty. */
 const char *tpl_env(tpl_env_id id);
+/* Whether it is set, be it to "": CUDA_VISIBLE_DEVICES= hides every GPU. */
+bool tpl_env_is_set(tpl_env_id id);
 const char *tpl_env_name(tpl_env_id id);
 int tpl_env_find(const char *name); /* or -1 */
 

@@ -48,7 +48,8 @@ static cpu_set_t *set_of(const int *cpus, int n, size_t *bytes)
     return set;
 }
 
-/* Pinning by attribute places the thread (and its stack's first touch) before it runs. */
+/* Pinning by attribute places the thread (and its stack's first touch) before it runs. Threads that share a set begin on
+ * a core each: the kernel leaves them there while nothing else wants it, and they do not begin all on one. */
 static int create(tpl_thread *t, const tpl_thread_desc *desc, bool pin)
 {
     pthread_attr_t attr;
@@ -59,10 +60,14 @@ static int create(tpl_thread *t, const tpl_thread_desc *desc, bool pin)
         size_t want = desc->stack_bytes > least ? desc->stack_bytes : least;
         rc = pthread_attr_setstacksize(&attr, (want + page - 1) / page * page);
     }
-    size_t bytes;
+    size_t bytes, first_bytes;
     cpu_set_t *set = pin ? set_of(desc->cpus, desc->n_cpus, &bytes) : NULL;
-    if (!rc && pin) rc = set ? pthread_attr_setaffinity_np(&attr, bytes, set) : ENOMEM;
+    cpu_set_t *first = pin && desc->start ? set_of(desc->cpus + desc->start - 1, 1, &first_bytes) : NULL;
+    if (!rc && pin && (!set || (desc->start && !first))) rc = ENOMEM;
+    if (!rc && pin) rc = pthread_attr_setaffinity_np(&attr, first ? first_bytes : bytes, first ? first : set);
     if (!rc) rc = pthread_create(&t->id, &attr, thread_main, t);
+    if (!rc && first) pthread_setaffinity_np(t->id, bytes, set);
+    if (first) CPU_FREE(first);
     if (set) CPU_FREE(set);
     pthread_attr_destroy(&attr);
     t->is_pinned = pin;
@@ -81,6 +86,11 @@ tpl_status tpl_thread_start(tpl_thread **out, const tpl_thread_desc *desc, tpl_e
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = desc->n_cpus > 0 ? create(t, desc, true) : EINVAL;
+    if (rc == EINVAL && desc->start) { /* the core is none of ours, another of the set may be */
+        tpl_thread_desc any = *desc;
+        any.start = 0;
+        rc = create(t, &any, true);
+    }
     if (rc == EINVAL || rc == EPERM) rc = create(t, desc, false);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
@@ -135,6 +145,26 @@ int tpl_cpu_list(int *cpus, int cap)
     if (n) return n;
     if (cap > 0) cpus[0] = 0;
     return 1;
+}
+
+int tpl_cpu_parse(const char *text, int *cpus, int cap)
+{
+    int n = 0;
+    for (const char *p = text;; p++) {
+        char *end;
+        if (*p < '0' || *p > '9') return -1;
+        long first = strtol(p, &end, 10), last = first;
+        if (*end == '-') {
+            if (end[1] < '0' || end[1] > '9') return -1;
+            last = strtol(end + 1, &end, 10);
+        }
+        if (last < first || last >= 1 << 16) return -1;
+        for (long i = first; i <= last; i++, n++)
+            if (n < cap) cpus[n] = (int)i;
+        if (!*end) return n;
+        if (*end != ',' || n > 1 << 16) return -1;
+        p = end;
+    }
 }
 
 int tpl_cpu_usable(void)

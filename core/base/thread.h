@@ -20,6 +20,7 @@ typedef struct tpl_thread_desc {
     const char *name;    /* shown by top and gdb, cut to 15 characters; NULL: the process's name */
     const int *cpus;     /* it may run on these only; ignored when n_cpus is 0 */
     int n_cpus;
+    int start;           /* place in cpus, from 1, of the core that it starts on; 0: any of them */
     size_t stack_bytes;  /* 0: the system's default */
 } tpl_thread_desc;
 
@@ -34,6 +35,9 @@ bool tpl_thread_pin_self(const int *cpus, int n_cpus);
 
 /* The cores this process may run on, ascending: fills at most cap, returns how many there are (>= 1). */
 int tpl_cpu_list(int *cpus, int cap);
+/* Reads "0-3,8": fills at most cap, ascending as written; returns how many there are, -1 for a text that is no list of
+ * cores below 65536. */
+int tpl_cpu_parse(const char *text, int *cpus, int cap);
 /* How many threads can run at once: the cores of the list, less where a control group limits the time
  * (rounded up, >= 1). */
 int tpl_cpu_usable(void);

@@ -2,10 +2,12 @@
  *
  * tpl.core.engine: a running deployment for Lua. Ranks, stages and token positions count from 0.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "bind/engine_box.h"
 
 static void close_engine(void *obj)
@@ -86,6 +88,40 @@ static void read_caps(lua_State *L, tpl_engine_box *b)
     lua_pop(L, 1);
 }
 
+enum { MAX_CPUS = 65536 };
+
+/* ranks={{cpus="0-3", numa=0}, ..}: one for each rank, both may be absent. Places and cores lie in one userdata, which
+ * stays on the stack: nothing is lost when Lua raises. NULL without the field. */
+static tpl_place *read_places(lua_State *L, int *n, tpl_err *err)
+{
+    lua_getfield(L, 1, "ranks");
+    *n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
+    if (!*n) return NULL;
+    int at = lua_gettop(L), n_cpus = 0;
+    tpl_place *places = lua_newuserdata(L, (size_t)*n * sizeof *places);
+    for (int k = 0; k < *n; k++) {
+        lua_rawgeti(L, at, k + 1);
+        luaL_checktype(L, -1, LUA_TTABLE);
+        const char *cpus = tpl_opt_string(L, -1, "cpus", "");
+        int count = *cpus ? tpl_cpu_parse(cpus, NULL, 0) : 0;
+        places[k] = (tpl_place){ .n_cpus = count, .numa = (int)tpl_opt_whole(L, lua_gettop(L), "numa", -1, 65535, -1) };
+        if (count < 0 || count > MAX_CPUS - n_cpus) {
+            tpl_fail(err, TPL_ERR_ARG, 0, "ranks", "rank %d: '%s' is no list of cores", k, cpus);
+            return NULL;
+        }
+        n_cpus += count;
+        lua_pop(L, 1);
+    }
+    int *cpus = lua_newuserdata(L, ((size_t)n_cpus + 1) * sizeof *cpus);
+    for (int k = 0; k < *n; cpus += places[k++].n_cpus) {
+        lua_rawgeti(L, at, k + 1);
+        places[k].cpus = places[k].n_cpus ? cpus : NULL;
+        if (places[k].n_cpus) tpl_cpu_parse(tpl_opt_string(L, -1, "cpus", ""), cpus, places[k].n_cpus);
+        lua_pop(L, 1);
+    }
+    return places;
+}
+
 static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpoint *cp, tpl_err *err)
 {
     int isa = tpl_isa_find(tpl_opt_string(L, 1, "isa", "portable")),
@@ -96,6 +132,9 @@ static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpo
     if (kv != TPL_DTYPE_F32 && kv != TPL_DTYPE_F16)
         return tpl_fail(err, TPL_ERR_ARG, 0, "kv.dtype", "'%s' is not f32 or f16",
                         tpl_opt_string(L, 1, "kv_dtype", ""));
+    int n_places;
+    tpl_place *places = read_places(L, &n_places, err);
+    if (err->code) return err->code;
     progress_ctx p = { L, 0 };
     lua_getfield(L, 1, "progress");
     p.function = lua_gettop(L);
@@ -103,6 +142,8 @@ static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpo
                           .n_stages = b->n_stages,
                           .checkpoint = cp,
                           .threads = (int)tpl_opt_whole(L, 1, "threads", 1, 1024, 1),
+                          .places = places,
+                          .n_places = n_places,
                           .isa = (tpl_isa)isa,
                           .kv_dtype = (tpl_dtype)kv,
                           .kv_page = (int32_t)tpl_opt_whole(L, 1, "kv_page", 1, INT32_MAX, 16),
@@ -114,7 +155,7 @@ static tpl_status open_engine(lua_State *L, tpl_engine_box *b, const tpl_checkpo
     return tpl_engine_open(&b->engine, &d, err);
 }
 
-/* open{programs=, checkpoint=, threads=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=,
+/* open{programs=, checkpoint=, threads=, ranks=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=,
  * sched=} */
 static int engine_open(lua_State *L)
 {
@@ -164,13 +205,26 @@ static int engine_stats(lua_State *L)
     for (int r = 0; r < s.n_ranks; r++) {
         uint64_t weights, read;
         tpl_engine_rank_stats(b->engine, r, &weights, &read);
-        lua_createtable(L, 0, 2);
+        lua_createtable(L, 0, 3);
         tpl_set_number(L, "weight_bytes", (double)weights);
         tpl_set_number(L, "read_bytes", (double)read);
+        lua_pushboolean(L, tpl_engine_is_pinned(b->engine, r));
+        lua_setfield(L, -2, "is_pinned");
         lua_rawseti(L, -2, r + 1);
     }
     lua_setfield(L, -2, "ranks");
     return 1;
+}
+
+/* numa_error() -> why memory could not be bound to a rank's node, and whether it is a matter of permission; nil when all is bound or none was to be */
+static int engine_numa_error(lua_State *L)
+{
+    const tpl_engine_box *b = tpl_box_get(L, 1, &tpl_engine_class);
+    int sys = tpl_engine_numa_error(b->engine);
+    if (!sys) return 0;
+    lua_pushstring(L, strerror(sys));
+    lua_pushboolean(L, sys == EPERM || sys == EACCES);
+    return 2;
 }
 
 /* variants(): op name -> kernel variant, of rank 0 */
@@ -226,6 +280,7 @@ static int engine_step_bytes(lua_State *L)
 }
 
 static const luaL_Reg methods[] = { { "stats", engine_stats },
+                                    { "numa_error", engine_numa_error },
                                     { "variants", engine_variants },
                                     { "add", tpl_engine_add },
                                     { "pump", tpl_engine_pump },

@@ -162,6 +162,15 @@ static int sys_env(lua_State *L)
     return 1;
 }
 
+/* env_is_set(name) -> boolean, true for the empty text too */
+static int sys_env_is_set(lua_State *L)
+{
+    int id = tpl_env_find(luaL_checkstring(L, 1));
+    luaL_argcheck(L, id >= 0, 1, "not a variable that tpl reads (core/base/env.h)");
+    lua_pushboolean(L, tpl_env_is_set((tpl_env_id)id));
+    return 1;
+}
+
 /* env_names() -> list of the variables that tpl reads */
 static int sys_env_names(lua_State *L)
 {
@@ -484,6 +493,7 @@ int tpl_open_sys(lua_State *L)
         { "time", sys_time },
         { "sleep_us", sys_sleep_us },
         { "env", sys_env },
+        { "env_is_set", sys_env_is_set },
         { "env_names", sys_env_names },
         { "fault", sys_fault },
         { "isatty", sys_isatty },

@@ -5,7 +5,7 @@
 #include "bind/bind.h"
 
 /* X(field): each comes from core/bind/l_<field>.c as tpl_open_<field>. */
-#define MODULES(X) X(json) X(hash) X(checkpoint) X(tokenizer) X(kernels) X(sampler) X(sys) X(comm) X(engine) X(yaml) X(xml)
+#define MODULES(X) X(json) X(hash) X(checkpoint) X(tokenizer) X(kernels) X(sampler) X(sys) X(comm) X(engine) X(yaml) X(xml) X(topo)
 
 #define X(name) int tpl_open_##name(lua_State *L);
 MODULES(X)

@@ -136,11 +136,39 @@ static tpl_status open_cuts(tpl_engine *e, tpl_err *err)
     return TPL_OK;
 }
 
+static bool holds(const tpl_place *p, int cpu)
+{
+    for (int i = 0; i < p->n_cpus; i++)
+        if (p->cpus[i] == cpu) return true;
+    return false;
+}
+
+/* Whether the places have fewer cores than threads run on them: then nobody may spin. */
+static bool are_places_crowded(const tpl_engine_desc *d)
+{
+    int wanted = 0, cores = 0;
+    for (int k = 0; k < d->n_places; k++) {
+        const tpl_place *p = &d->places[k];
+        if (!p->n_cpus) continue;
+        if (p->n_cpus < d->threads) return true;
+        wanted += d->threads;
+        for (int i = 0; i < p->n_cpus; i++) {
+            bool seen = false;
+            for (int j = 0; j < k && !seen; j++) seen = holds(&d->places[j], p->cpus[i]);
+            cores += !seen;
+        }
+    }
+    return wanted > cores;
+}
+
 static tpl_status open_ranks(tpl_engine *e, tpl_err *err)
 {
     for (int s = 0; s < e->desc.n_stages; s++) e->n_ranks += e->desc.programs[s]->n_ranks;
     e->n_threads = e->n_ranks * e->desc.threads;
-    e->spin = tpl_spin_budget(e->n_threads);
+    if (e->desc.places && e->desc.n_places != e->n_ranks)
+        return tpl_fail(err, TPL_ERR_ARG, 0, "ranks", "places for %d ranks are given, there are %d", e->desc.n_places,
+                        e->n_ranks);
+    e->spin = are_places_crowded(&e->desc) ? 0 : tpl_spin_budget(e->n_threads);
     e->ranks = tpl_mem_alloc((size_t)e->n_ranks * sizeof *e->ranks);
     if (!e->ranks) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
     for (int s = 0, k = 0; s < e->desc.n_stages; s++)
@@ -150,6 +178,7 @@ static tpl_status open_ranks(tpl_engine *e, tpl_err *err)
             e->ranks[k].rank = k;
             e->ranks[k].local = r;
             e->ranks[k].nth = e->desc.threads;
+            e->ranks[k].place = e->desc.places ? e->desc.places[k] : (tpl_place){ .numa = -1 };
         }
     for (int k = 0; k < e->n_ranks; k++) TPL_TRY(tpl_rank_init(&e->ranks[k], err));
     return TPL_OK;
@@ -166,6 +195,7 @@ typedef struct loader {
 static void load_main(void *arg)
 {
     loader *l = arg;
+    tpl_rank_bind_self(l->rank);
     (void)!tpl_weights_load(&l->rank->job, &l->err);
     atomic_fetch_sub(l->running, 1);
 }
@@ -192,9 +222,12 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
     }
     int n = 0;
     for (; !st && n < e->n_threads; n++) {
+        const tpl_place *p = &e->ranks[n % e->n_ranks].place;
         l[n] = (loader){ .rank = &e->ranks[n % e->n_ranks], .running = &running };
-        st = tpl_thread_start(&threads[n], &(tpl_thread_desc){ .fn = load_main, .arg = &l[n], .name = "tpl-load" },
-                              err);
+        tpl_thread_desc d = {
+            .fn = load_main, .arg = &l[n], .name = "tpl-load", .cpus = p->cpus, .n_cpus = p->n_cpus
+        };
+        st = tpl_thread_start(&threads[n], &d, err);
         if (st) break;
     }
     atomic_fetch_sub(&running, e->n_threads - n);
@@ -226,9 +259,10 @@ static tpl_status start(tpl_engine *e, tpl_err *err)
     bool pin = e->n_threads <= tpl_cpu_usable() && e->n_threads <= n && e->n_threads <= MAX_PINNED;
     e->seen = calloc((size_t)e->n_ranks, sizeof *e->seen);
     if (!e->seen) return tpl_fail(err, TPL_ERR_MEM, 0, "memory", "out of memory");
-    for (int k = 0; k < e->n_ranks; k++)
-        for (int i = 0; i < e->ranks[k].nth; i++, at++) {
-            tpl_rank *r = &e->ranks[k];
+    for (int k = 0; k < e->n_ranks; k++) {
+        tpl_rank *r = &e->ranks[k];
+        r->is_pinned = e->desc.places ? r->place.n_cpus > 0 : pin;
+        for (int i = 0; i < r->nth; i++, at++) {
             char name[32];
             r->args[i] = (tpl_rank_thread){ r, i };
             snprintf(name, sizeof name, "tpl-r%d.%d", k, i);
@@ -237,8 +271,16 @@ static tpl_status start(tpl_engine *e, tpl_err *err)
                                   .name = name,
                                   .cpus = &cpus[pin ? at : 0],
                                   .n_cpus = pin ? 1 : 0 };
+            if (e->desc.places) {
+                d.cpus = r->place.cpus;
+                d.n_cpus = r->place.n_cpus;
+                d.start = r->place.n_cpus ? i % r->place.n_cpus + 1 : 0;
+            }
             TPL_TRY(tpl_thread_start(&r->threads[i], &d, err));
+            if (!tpl_thread_is_pinned(r->threads[i])) r->is_pinned = false;
         }
+        r->place.cpus = NULL; /* the caller's */
+    }
     return tpl_thread_start(&e->watchdog,
                             &(tpl_thread_desc){ .fn = tpl_watchdog_main, .arg = e, .name = "tpl-watchdog" }, err);
 }
@@ -399,6 +441,16 @@ void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes
 {
     *weight_bytes = e->ranks[rank].weight_bytes;
     *read_bytes = atomic_load(&e->ranks[rank].job.read_bytes);
+}
+
+bool tpl_engine_is_pinned(const tpl_engine *e, int rank)
+{
+    return e->ranks[rank].is_pinned;
+}
+
+int tpl_engine_numa_error(const tpl_engine *e)
+{
+    return atomic_load(&e->numa_error);
 }
 
 int tpl_engine_fault_hits(const tpl_engine *e)

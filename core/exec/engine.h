@@ -16,11 +16,21 @@
 
 typedef struct tpl_engine tpl_engine;
 
+/* Where a rank's threads run and where its memory lies. */
+typedef struct tpl_place {
+    const int *cpus; /* borrowed until open returns; NULL: anywhere */
+    int n_cpus;
+    int numa; /* node, -1: anywhere */
+} tpl_place;
+
 typedef struct tpl_engine_desc {
     tpl_program **programs; /* [n_stages], borrowed until close */
     int n_stages;
     const tpl_checkpoint *checkpoint; /* borrowed until open returns */
     int threads;                      /* per rank */
+    const tpl_place *places;          /* [ranks of all stages], borrowed until open returns; NULL: a core for each thread
+                                         where there are enough, in order */
+    int n_places;
     tpl_isa isa;
     tpl_dtype kv_dtype; /* F32 or F16 */
     int32_t kv_page;    /* positions per page */
@@ -62,6 +72,11 @@ typedef struct tpl_engine_stats {
 void tpl_engine_get_stats(const tpl_engine *e, tpl_engine_stats *out);
 /* Per rank of all stages: packed weight bytes and file bytes read. */
 void tpl_engine_rank_stats(const tpl_engine *e, int rank, uint64_t *weight_bytes, uint64_t *read_bytes);
+/* Whether all threads of a rank run on the cores that its place names. */
+bool tpl_engine_is_pinned(const tpl_engine *e, int rank);
+/* errno of the first refusal to bind memory to a rank's node, 0 when all is bound or nothing was to be: the engine then
+ * runs with memory where the system puts it. */
+int tpl_engine_numa_error(const tpl_engine *e);
 /* How many places (ops and weights, over all ranks) the planted fault acts on: 0 when its text matches nothing of
  * this plan. */
 int tpl_engine_fault_hits(const tpl_engine *e);

@@ -24,6 +24,7 @@ struct tpl_engine {
     const tpl_backend *backend;
     tpl_rank *ranks;
     int n_ranks, n_threads;
+    _Atomic int numa_error; /* errno of the first refusal to bind memory */
     uint32_t spin;
     tpl_abort *abort;
     tpl_comm *comm;

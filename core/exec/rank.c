@@ -8,6 +8,7 @@
 
 #include "base/ck.h"
 #include "base/mem.h"
+#include "base/numa.h"
 #include "exec/engine_priv.h"
 
 /* -- Memory ----------------------------------------------------------------------------------------------- */
@@ -49,12 +50,25 @@ static tpl_status make_tables(tpl_rank *r, tpl_err *err)
     return TPL_OK;
 }
 
-static tpl_status map(char **out, size_t bytes, const char *what, int rank, tpl_err *err)
+static void note_refusal(tpl_rank *r, int sys)
+{
+    int none = 0;
+    if (sys) atomic_compare_exchange_strong(&r->engine->numa_error, &none, sys);
+}
+
+void tpl_rank_bind_self(tpl_rank *r)
+{
+    if (r->place.numa >= 0) note_refusal(r, tpl_numa_bind_self(r->place.numa));
+}
+
+/* Nothing is touched before it is bound, so it does not matter which thread asks. */
+static tpl_status map(tpl_rank *r, char **out, size_t bytes, const char *what, tpl_err *err)
 {
     void *p = NULL;
     tpl_err e = { 0 };
     if (bytes && tpl_mem_map(&p, bytes, &e))
-        return tpl_fail(err, TPL_ERR_MEM, e.sys, "memory", "rank %d: no room for %zu bytes of %s", rank, bytes, what);
+        return tpl_fail(err, TPL_ERR_MEM, e.sys, "memory", "rank %d: no room for %zu bytes of %s", r->rank, bytes, what);
+    if (p && r->place.numa >= 0) note_refusal(r, tpl_numa_bind_range(p, bytes, r->place.numa));
     *out = p;
     return TPL_OK;
 }
@@ -80,14 +94,14 @@ tpl_status tpl_rank_init(tpl_rank *r, tpl_err *err)
     TPL_TRY(tpl_team_new(&r->team, r->nth, r->engine->spin, r->engine->abort, err));
     TPL_TRY(make_tables(r, err));
     TPL_TRY(tpl_weights_measure(p, r->local, r->weights, &r->weight_bytes, err));
-    TPL_TRY(map(&r->weight_mem, r->weight_bytes, "weights", r->rank, err));
+    TPL_TRY(map(r, &r->weight_mem, r->weight_bytes, "weights", err));
     tpl_weights_place(p, r->weights, r->weight_mem);
-    TPL_TRY(map(&r->arena, (size_t)p->arena_bytes, "activations", r->rank, err));
+    TPL_TRY(map(r, &r->arena, (size_t)p->arena_bytes, "activations", err));
     TPL_TRY(kv_layout(r, &r->kv_bytes, err));
-    TPL_TRY(map(&r->kv_mem, r->kv_bytes, "KV cache", r->rank, err));
+    TPL_TRY(map(r, &r->kv_mem, r->kv_bytes, "KV cache", err));
     TPL_TRY(kv_layout(r, &r->kv_bytes, err));
     r->scratch_bytes = (r->engine->backend->scratch_bytes + 4095) & ~(size_t)4095;
-    TPL_TRY(map(&r->scratch, r->scratch_bytes * (size_t)r->nth, "scratch", r->rank, err));
+    TPL_TRY(map(r, &r->scratch, r->scratch_bytes * (size_t)r->nth, "scratch", err));
     return tpl_rank_plant(r, err);
 }
 

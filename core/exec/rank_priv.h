@@ -19,6 +19,8 @@ typedef struct tpl_rank {
     struct tpl_engine *engine;
     const tpl_program *prog;
     int rank, local, nth; /* global number, number in the stage, threads */
+    tpl_place place;      /* cpus are the desc's, NULL once opened */
+    bool is_pinned;
     tpl_team *team;
     tpl_thread **threads;         /* [nth] */
     struct tpl_rank_thread *args; /* [nth] */
@@ -52,6 +54,8 @@ tpl_status tpl_rank_init(tpl_rank *r, tpl_err *err);
 /* Resolves every op to pointers and kernels; after the weights are placed and the groups exist. */
 tpl_status tpl_rank_bind(tpl_rank *r, tpl_err *err);
 void tpl_rank_free(tpl_rank *r);
+/* Binds what the calling thread allocates to the rank's node; a refusal is noted, once, and no failure. */
+void tpl_rank_bind_self(tpl_rank *r);
 /* One thread's life: wait for a step, walk it, until the engine ends. */
 void tpl_rank_main(void *arg);
 

@@ -93,6 +93,7 @@ void tpl_rank_main(void *arg)
     tpl_rank_thread *t = arg;
     tpl_rank *r = t->rank;
     tpl_engine *e = r->engine;
+    tpl_rank_bind_self(r);
     for (uint64_t n = 0;; n++) {
         size_t slot = tpl_engine_ring(e, n);
         if (!tpl_wait_u32(&e->head, (uint32_t)(n + 1), e->spin, e->abort) || atomic_load(&e->ending)) return;

@@ -24,6 +24,33 @@ local function isa_name()
   return find.env "TPL_ISA" or core().kernels.isa_best()
 end
 
+-- Where the plan wants its ranks: cores as a list in text, memory of a NUMA node. nil when it names no place at all: the core then gives each thread a
+-- core where there are enough.
+local function places(plan)
+  local out, any = {}, false
+  for i, r in ipairs(plan.ranks or {}) do
+    out[i] = { cpus = r.cpus, numa = r.numa }
+    any = any or r.cpus ~= nil or r.numa ~= nil
+  end
+  return any and out or nil
+end
+
+-- A refused binding costs speed, not results: it is a warning.
+local function warn_of_places(self, ranks)
+  local plan, free = self.plan, {}
+  for i, r in ipairs(self.box:stats().ranks) do
+    if ranks[i].cpus and not r.is_pinned then free[#free + 1] = i - 1 end
+  end
+  if free[1] then
+    plan:warn("cpu_binding", ("the system does not let rank %s run on the cores of the plan alone"):format(table.concat(free, ", ")))
+  end
+  local why, forbidden = self.box:numa_error()
+  if why then
+    plan:warn("numa_memory", ("memory is not bound to the ranks' NUMA nodes, cores are: %s%s"):format(why,
+      forbidden and " (a container needs the capability SYS_NICE: --cap-add SYS_NICE)" or ""))
+  end
+end
+
 local function open(plan, options)
   if not plan.checkpoint then
     err.throw { code = "format", where = plan.open.path, message = "holds no weights, there is nothing to run" }
@@ -32,13 +59,15 @@ local function open(plan, options)
   for i, s in ipairs(plan.stages) do texts[i] = s.program end
   local self = setmetatable({ plan = plan, isa = isa_name(), context = plan.context, kv_tokens = plan.kv.tokens,
     vocab = plan.config.vocab }, Engine)
+  local ranks = places(plan)
   self.box = check(core().engine.open {
-    programs = texts, checkpoint = plan.checkpoint, threads = plan.threads, isa = self.isa, caps = plan:slot_caps(),
+    programs = texts, ranks = ranks, checkpoint = plan.checkpoint, threads = plan.threads, isa = self.isa, caps = plan:slot_caps(),
     kv_dtype = plan.kv.dtype, kv_page = plan.kv.page, kv_pages = plan.kv.pages,
     chunk = options.chunk or plan.deploy.step.chunk or 0, shuffle = find.env "TPL_PAGE_ORDER" == "shuffle",
     seed = tonumber(find.env "TPL_SEED") or 0, fault = fault, stall_s = options.stall_s,
     eog = options.eog or M.eog(plan, options.tokenizer), progress = options.progress,
   })
+  if ranks then warn_of_places(self, ranks) end
   if fault and fault ~= "" and self.box:fault_hits() == 0 then
     plan:warn("fault", ("TPL_FAULT=%s acts nowhere in this plan"):format(fault), "TPL_FAULT")
   end

@@ -17,10 +17,11 @@ local parts = {
   args = member("tpl.deploy", "args"), deploy = module("tpl.deploy"),
   cost = module("tpl.cost"), json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
   yaml = module("tpl.yaml"), xml = module("tpl.xml"),
+  topo = module("tpl.topo"),
   comm = member("tpl.core", "comm"), core = module("tpl.core"), err = module("tpl.err"),
 }
 
-local later = { "topo", "router", "policy", "op" }
+local later = { "router", "policy", "op" }
 
 for _, name in ipairs(later) do
   parts[name] = function()

@@ -2,16 +2,17 @@
 --- The layer rules of the tree (core/ARCHITECTURE.md), read off the #include and require lines: nothing reaches up or sideways.
 local tree = require("spec.support.tree")
 
--- Which layers each may include besides itself. Siblings (model, token, comm, kernels) never include each other.
+-- Which layers each may include besides itself. Siblings (model, token, comm, topo, kernels) never include each other.
 local allowed = {
   base = "",
   model = "base",
   token = "base",
   comm = "base",
+  topo = "base",
   kernels = "base",
   exec = "base model token comm kernels",
   serve = "base model token comm kernels exec",
-  bind = "base model token comm kernels exec serve",
+  bind = "base model token comm topo kernels exec serve",
 }
 
 local c_files = tree.files({ "core", "kernels" }, { "%.[ch]$", "%.inc$", "%.cuh?$" })

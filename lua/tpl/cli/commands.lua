@@ -74,6 +74,22 @@ Nothing is loaded. A folder with config.json alone is enough. Exit 4 when it doe
       { name = "--why-not", value = "TEXT", later = true, help = "say why another choice was not taken" }),
   },
   {
+    name = "topo", module = "tpl.cli.topo", group = "Look before you load",
+    summary = "show the devices of a machine, how they are joined, and which belong together",
+    usage = "tpl topo [--from FILE]... [--record] [--measure] [--svg FILE] [--json]",
+    about = [[
+Shows this machine, or what files say of another: nvidia-smi topo -m, topo -p2p, -L, -q, nvlink; NCCL topology XML; lstopo XML; slurmd -G; a record.
+Several files are merged. What the input does not tell is said to be unknown; what it contradicts is listed under doubts. suggest names the best
+pairs and groups of four: NVLink before PCIe, near before far, one socket before two.
+]],
+    examples = { "tpl topo", "tpl topo --from paste.txt --svg box.svg", "tpl topo --record > box.yaml", "tpl topo --from a.topo.txt --from a.smiL.txt --json" },
+    options = { JSON,
+      { name = "--from", value = "FILE", many = true, help = "read this file instead of the machine; may be given again" },
+      { name = "--record", help = "print a record (YAML), for plans, specs and reports" },
+      { name = "--measure", help = "measure every pair, both ways, with the data checked" },
+      { name = "--svg", value = "FILE", help = "draw a picture" } },
+  },
+  {
     name = "verify", module = "tpl.cli.verify", target = true, group = "Look before you load",
     summary = "run the layout against one rank and name the first op that differs",
     usage = "tpl verify FILE|MODEL [key=value ...] [--json]",
@@ -251,7 +267,7 @@ depends on its seed and number only. No weights are read and no engine runs; `tp
 
 --- Commands that a later version brings: they exit 2 with `not in this version`.
 M.later = {
-  "topo", "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
+  "doctor", "repl", "chat", "sim", "check", "serve", "test-policy", "reload", "top", "try", "trace", "experts",
   "complete", "completion",
 }
 

@@ -258,10 +258,10 @@ end
 function Draft:record()
   local hosts = {}
   for _, host in ipairs(self.hosts) do
-    if #host.devices + #host.nics > 0 then hosts[#hosts + 1] = host end
+    if #host.devices + #host.nics > 0 or host.seen then hosts[#hosts + 1] = host end
   end
   drop_shared_uuids(self)
-  local kind = self.kinds.matrix and "matrix" or self.kinds[1] == "p2p" and "matrix" or self.kinds[1]
+  local kind = (self.kinds.matrix or self.kinds.p2p) and "matrix" or self.kinds.nvlink and "nvlink" or self.kinds[1]
   local record = { source = { kind = kind, files = { self.name } }, hosts = {}, networks = {}, devices = {}, links = {}, nics = {}, doubts = self.doubts }
   for i, id in ipairs(host_ids(hosts)) do
     local host = hosts[i]
@@ -269,7 +269,7 @@ function Draft:record()
     name_devices(host, id, #hosts > 1)
     for _, d in ipairs(host.devices) do record.devices[#record.devices + 1] = plain_device(d) end
     for _, l in ipairs(sorted_links(host)) do record.links[#record.links + 1] = l end
-    for _, n in ipairs(host.nics) do record.nics[#record.nics + 1] = plain_nic(n, #hosts > 1 and id or nil) end
+    for _, n in ipairs(host.nics) do record.nics[#record.nics + 1] = plain_nic(n, id) end
   end
   return record
 end

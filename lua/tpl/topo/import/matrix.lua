@@ -136,9 +136,6 @@ local function note_repairs(grid, note)
       break
     end
   end
-  if grid.command and grid.command:find("^%-mp") or grid.command and grid.command:find("^%-%-matrix_pci") then
-    note(grid.line, "mp_hides_nvlink", "topo -mp shows PCIe paths only and hides NVLink: give the output of topo -m")
-  end
 end
 
 -- -- Switch rule -----------------------------------------------------------------------------------------------------
@@ -246,14 +243,27 @@ end
 
 -- -- Public ----------------------------------------------------------------------------------------------------------
 
+-- A host of which only PCIe paths were shown may have NVLink all the same.
+local function note_hidden(draft, grids)
+  local hidden
+  for _, grid in ipairs(grids) do
+    local pcie = grid.command and (grid.command:find("^%-mp") or grid.command:find("^%-%-matrix_pci"))
+    if grid.class == "matrix" and not pcie then return end
+    hidden = hidden or (pcie and grid)
+  end
+  if hidden then draft:doubt(hidden.line, "mp_hides_nvlink", "topo -mp shows PCIe paths only and hides NVLink: give the output of topo -m") end
+end
+
 --- Write every matrix of the lines into a draft.
 ---@param draft tpl.topo.Draft
 ---@param host table               the host that the lines speak of
 ---@param lines tpl.topo.Line[]
 function M.fill(draft, host, lines)
-  for _, grid in ipairs(grid_of.find(lines)) do
+  local grids = grid_of.find(lines)
+  for _, grid in ipairs(grids) do
     if grid.class == "matrix" then add_table(draft, host, grid) end
   end
+  note_hidden(draft, grids)
   for _, h in ipairs(draft.hosts) do M.infer_switches(h) end
 end
 

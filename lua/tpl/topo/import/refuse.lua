@@ -12,7 +12,7 @@ local others = {
   { "output of amd-smi (AMD)", "LINK TYPE TABLE", "WEIGHT TABLE:", "HOPS TABLE:", "NUMA BW TABLE" },
   { "a table of Moore Threads GPUs", "MTHREADS", "Moore Threads", "MTLink", "%f[%w]MTT S%d" },
   { "output of npu-smi (Huawei)", "%f[%w]HCCS%f[%W]", "NPU%d+%s+X%s", "npu%-smi %d" },
-  { "output of xpu-smi (Intel)", "%f[%w]XL%d*%*?%f[%W].-GPU %d+/%d+", "GPU %d+/%d+%s", "Xe Link" },
+  { "output of xpu-smi (Intel)", "GPU %d+/%d+%s", "Xe Link" },
   { "output of mx-smi (MetaX)", "mx%-smi%s+version", "MetaX%s+System%s+Management", "%f[%w]MX%d*%s+MX%d*%s" },
   { "output of cnmon (Cambricon)", "CNMON", "%f[%w]MLU%d+%s+X%s" },
   { "output of hl-smi (Gaudi)", "HL%-SMI" },

@@ -49,7 +49,7 @@ local function add_slice(draft, host, gpu, line)
   gpu.mig.mode = "on"
   if host:find("uuid", uuid) then return end
   local slice = host:device(nil, "mig")
-  slice.index, slice.parent, slice.mig = tonumber(index), gpu, { mode = "on", profile = profile }
+  slice.index, slice.parent, slice.mig = tonumber(index), gpu, { profile = profile }
   slice.name = gpu.name
   host:identify(slice, uuid, line.no)
 end
@@ -74,7 +74,12 @@ end
 --- Say whether a text has such lines.
 ---@param text string
 ---@return boolean
-function M.detect(text) return page_of.clean(text):find(gpu_line) ~= nil end
+function M.detect(text)
+  for _, line in ipairs(page_of.read(text).lines) do
+    if M.gpu(line.text) then return true end
+  end
+  return false
+end
 
 --- Read a text into a partial record. Raises code "format" when it has no such line.
 ---@param text string
