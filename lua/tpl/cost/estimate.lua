@@ -80,6 +80,10 @@ local function rank_bytes(stage, rank, i_stage, n_stages, opts)
     arena = memory.arena(shape, rank.part, opts.step_tokens, stage.is_last and rows or 0, opts.act_bytes),
     comm = (#stage.ranks > 1 or n_stages > 1) and 2 * opts.step_tokens * shape.hidden * opts.comm_element or 0,
     other = memory.other(rank.device.kind, stage.group and stage.group.class, n_stages > 1) }
+  if not r.capacity and rank.device.kind ~= "cpu" then
+    err.throw { code = "unsupported", where = rank.uid, message = "the topology does not say how much memory this device has",
+      hint = "give mem_bytes in a record (tpl topo --record), or name a card: --assume gpu=h100-sxm-80gb" }
+  end
   r.kv_rank = memory.kv(shape, stage.sums, rank.part, opts.kv_element)
   r.kv_per_token = r.kv_rank.per_token * rank.part.seqs
   r.room = r.capacity and r.capacity - r.weights - r.arena - r.comm - r.other
