@@ -88,7 +88,8 @@ end
 
 -- Every step-th layer has experts, and a shared one beside them; most layers see chunks of the past only.
 function families.llama4(r)
-  local c = common(r, { hidden = 5120, n_layer = 48, vocab = 202048, context = 131072, ffn = 8192, heads = { n_head = 40, n_kv = 8, head_dim = 128 } })
+  local c = common(r, { hidden = 5120, n_layer = 48, vocab = 202048, context = 131072, ffn = 8192,
+    heads = { n_head = 40, n_kv = 8, head_dim = 128 } })
   local dense_ffn, step = r:int("intermediate_size_mlp", 1, limits.ffn, 16384), r:int("interleave_moe_layer_step", 1, limits.layers, 1)
   c.n_expert, c.expert_ffn = r:int("num_local_experts", 1, 65536, 16), c.ffn
   c.n_expert_used = r:int("num_experts_per_tok", 1, c.n_expert, 1)
