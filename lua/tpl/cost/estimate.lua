@@ -33,7 +33,7 @@ local function options(shape, want, is_cpu)
     depth = want.depth or max(1, ceil(context / 2)), chunk = want.chunk or CHUNK, usable = want.usable or 0.90,
     kv_element = elements[want.kv_dtype or "f16"] or 2, act_bytes = act, comm_element = is_cpu and 4 or act,
     cut_vocab = want.tp_cut_vocab ~= false, dtype = shape.dtype or "bf16", head_dtype = shape.head_dtype or shape.dtype or "bf16",
-    step_tokens = want.step_tokens or CHUNK, probe = want.probe,
+    step_tokens = want.step_tokens or CHUNK, probe = want.probe, act = want.act,
   }
 end
 
