@@ -97,6 +97,7 @@ describe("tpl.topo.import.record", function()
       [two .. "nics:\n- name: n\n  near: [a, c]"] = { 6, "'c' is no device" }, [two .. "nics:\n- name: n\n  to: {c: pix}"] = { 6, "'c' is no device" },
       [two .. "islands:\n- devices: [c]"] = { 5, "'c' is no device" }, ["networks:\n- hosts: [z]"] = { 2, "'z' is no host" },
       ["devices:\n- {uid: a, uuid: GPU-1}\n- {uid: b, uuid: GPU-1}"] = { 3, "two devices" },
+      ["devices:\n" .. ("- {}\n"):rep(4097)] = { 1, "repeat" },
     } do
       local e = refusal(text)
       assert.equal("box.yaml:" .. want[1], e.where, text)

@@ -117,7 +117,6 @@ end
 
 local function check_devices(record, hosts, fail)
   local known, uuids, count = {}, {}, {}
-  if #(record.devices or {}) > MAX_DEVICES then fail("devices", ("more than %d devices; a host may have 'repeat'"):format(MAX_DEVICES)) end
   for i, d in ipairs(record.devices or {}) do
     local at = ("devices[%d]"):format(i)
     d.kind, d.host = d.kind or "gpu", d.host or record.hosts[1].id
@@ -152,6 +151,9 @@ function M.read(text, name)
   local function fail(path, message)
     local line = path ~= "" and line_of(path)
     err.throw { code = "format", where = line and name .. ":" .. line or name, message = message }
+  end
+  if type(value) == "table" and type(value.devices) == "table" and #value.devices > MAX_DEVICES then
+    fail("devices", ("more than %d devices; a host may have 'repeat'"):format(MAX_DEVICES))
   end
   local extra = {}
   local record = schema.check(value, fail, function(path, hint)
