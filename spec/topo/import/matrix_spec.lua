@@ -91,6 +91,25 @@ describe("tpl.topo.import.matrix: repairs", function()
     assert.equal(3, see.doubt(r, "cells_lost").line)
   end)
 
+  it("joins rows that a terminal broke in the middle of words", function()
+    local text = see.fixture_text("sixteen.topo.txt")
+    local wide = text:gsub("([^\n]*)\n", function(line)
+      local out = {}
+      for cell in (line .. "\t"):gmatch("([^\t]*)\t") do out[#out + 1] = cell .. (" "):rep(8 - #cell % 8) end
+      line = table.concat(out)
+      return line:sub(1, 100) .. "\n" .. line:sub(101) .. "\n"
+    end)
+    local r = import.read(wide, "x")
+    assert.equal(see.links(import.read(text, "x")), see.links(r))
+    assert.equal("0 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1", see.column(r, "numa"))
+    assert.truthy(see.doubt(r, "row_wrapped"))
+  end)
+
+  it("trusts the cells left of an ellipsis", function()
+    local r = import.read("\tGPU0\tGPU1\tGPU2\t...\nGPU0\t X \tNV4\tSYS ...\nGPU1\tNV4\t X \t...\nGPU2\tSYS\tPHB\t X ...\n", "x")
+    assert.equal("0-1 NV4, 0-2 sys, 1-2 phb", see.links(r))
+  end)
+
   it("finds the label of a row that lost it", function()
     local text = see.fixture_text("ring.topo.txt"):gsub("GPU2\tSYS", "SYS", 1)
     local r = import.read(text, "x")
@@ -159,6 +178,15 @@ describe("tpl.topo.import.matrix: facts", function()
       assert.equal(12, #r.links)
       for _, l in ipairs(r.links) do assert.equal(l.a:match("^[^/]+"), l.b:match("^[^/]+")) end
       assert.truthy(see.doubt(r, "several_hosts"))
+    end
+  end)
+
+  it("tells hosts apart by titles of several kinds", function()
+    local text = see.fixture_text("ring.topo.txt")
+    for _, title in ipairs { "=== %s ===", "--- %s ---", "### %s", "[%s]", "%s:", "%s", "Host: %s", "hostname=%s", "node %s", "==> %s <==" } do
+      local r = import.read(title:format("rack-7") .. "\n" .. text .. "\n" .. title:format("rack-8") .. "\n" .. text, "x")
+      assert.equal(2, #r.hosts, title)
+      assert.same({ "rack-7", "rack-8" }, { r.hosts[1].id, r.hosts[2].id })
     end
   end)
 
