@@ -121,6 +121,7 @@ local function read_text(text, name)
   local page = page_of.read(text, name)
   local draft = draft_of.new(page.name)
   if page.stripped then draft:doubt(page.stripped, "prefix", "what a log puts before its lines was taken away") end
+  if page.joined then draft:doubt(page.joined, "row_wrapped", "lines that fill the width of a terminal were joined with the next one") end
   local list = sections(page)
   if #list > 1 and are_hosts(list) then
     draft:doubt(nil, "several_hosts", "the text speaks of several hosts; what connects them is not in it")
@@ -149,8 +150,17 @@ function M.read(text, name)
   local clean = page_of.clean(text)
   local kind, instead = M.kind(clean)
   if not kind then fail(name, "this is " .. instead .. "; it is not read as a topology") end
-  if kind == "text" then return read_text(text, name) end
-  return require("tpl.topo.import." .. kind).read(clean, name)
+  local record, e
+  if kind == "text" then
+    record, e = err.try(read_text, text, name)
+  else
+    record, e = err.try(require("tpl.topo.import." .. kind).read, clean, name)
+  end
+  if not record then
+    e.where = e.where or (e.line and name .. ":" .. e.line or name)
+    err.throw(e)
+  end
+  return record
 end
 
 return M
