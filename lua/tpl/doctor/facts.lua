@@ -200,7 +200,8 @@ local function container_of(host, env)
   if env.KUBERNETES_SERVICE_HOST then return "KUBERNETES_SERVICE_HOST" end
   if env.container then return "container=" .. env.container end
   for _, path in ipairs { "proc/1/cgroup", "proc/self/cgroup" } do
-    local word = (host:read(path) or ""):match("docker[-/][%w]*") or (host:read(path) or ""):match("kubepods") or (host:read(path) or ""):match("libpod")
+    local word = (host:read(path) or ""):match("docker[-/][%w]*") or (host:read(path) or ""):match("kubepods") or (host:read(path)
+      or ""):match("libpod")
       or (host:read(path) or ""):match("cri%-containerd")
     if word then return word .. " in /" .. path end
   end
