@@ -91,12 +91,19 @@ local cases = {
     local gone = table.remove(t.topo.devices).uid
     for i = #t.topo.links, 1, -1 do if t.topo.links[i].a == gone or t.topo.links[i].b == gone then table.remove(t.topo.links, i) end end
   end },
-  { "gpu_busy", "warn", "GPU 3.*1 processes, 20.0 GiB", function(t) t.topo.devices[4].busy = { pids = { 4711 }, used_bytes = 20 * 2 ^ 30 } end },
+  { "gpu_busy", "warn", "GPU 3.*1 processes, 20.0 GiB", function(t) t.topo.devices[4].busy = { pids = { 4711 }, used_bytes = 20 * 2 ^ 30 } end, more = { "gpu_unused" } },
+  { "gpu_unused", "warn", "3 of 4 GPUs are at work, not GPU 1", function(t)
+    for i, gpu in ipairs(t.topo.devices) do if i ~= 2 then gpu.busy = { pids = { 4000 + i }, used_bytes = 70 * 2 ^ 30 } end end
+  end, more = { "gpu_busy" } },
   { "gpu_model", "warn", "H100.*A100", function(t) t.topo.devices[4].name = "NVIDIA A100-SXM4-80GB" end, more = { "cuda_device_order" } },
   { "gpu_memory", "warn", "GPU 0 1 2: 79.6 GiB; GPU 3: 39.6 GiB", function(t) t.topo.devices[4].mem_bytes,
     t.topo.devices[4].free_bytes = 42505273344, 42000000000 end },
   { "gpu_vbios", "warn", "96.00.99.00.05", function(t) t.topo.devices[1].vbios = "96.00.99.00.05" end },
   { "mig_mode", "fail", "GPU 3", function(t) t.topo.devices[4].mig = { mode = "on", pending = "on" } end },
+  { "mig_mode", "fail", "GPU 1", function(t) -- told by the driver's proc files alone
+    t.topo = nil
+    t.files["proc/driver/nvidia/capabilities/gpu1/mig/gi1/access"] = "DeviceFileMinor: 30\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+  end },
   { "mig_mode", "fail", "next reset", function(t) t.topo.devices[4].mig = { mode = "off", pending = "on" } end },
   { "mig_slices", "fail", "2 slices", function(t)
     local parent = t.topo.devices[4]
@@ -198,6 +205,10 @@ local cases = {
 
   { "cpuset_numa", "fail", "0%-31.*GPU 2: cores 32%-63 of node 1", edit("proc/self/status", "Cpus_allowed_list:\t0-63", "Cpus_allowed_list:\t0-31") },
   { "cpuset_numa", "fail", "cpuset.cpus.effective", file("sys/fs/cgroup/cpuset.cpus.effective", "40-47\n") },
+  { "cpuset_numa", "fail", "kubepods/pod1/cpuset.cpus.effective", function(t)
+    t.files["proc/self/cgroup"] = "0::/kubepods/pod1\n"
+    t.files["sys/fs/cgroup/kubepods/pod1/cpuset.cpus.effective"] = "0-7\n"
+  end },
   { "mems_numa", "warn", "node 1", edit("proc/self/status", "Mems_allowed_list:\t0-1", "Mems_allowed_list:\t0") },
   { "numa_crossing", "warn", "GPU 0 %- GPU 2 SYS %(node 0 and 1%)", function() end, host = pcie_host() },
   { "numa_unknown", "warn", "GPU 0", function(t) t.files[gpu_dir(t, 1) .. "/numa_node"] = "-1\n" end },

@@ -204,7 +204,8 @@ local function topo_of(facts, r)
   if not topo then return nil end
   local first = topo.hosts and topo.hosts[1] or {}
   local out = { hosts = { { id = "host0", driver = first.driver, cuda = first.cuda } }, devices = chosen(topo.devices, DEVICE, r),
-    links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r) }
+    links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r),
+    doubts = chosen(topo.doubts, { "code", "message" }, r) }
   for i, device in ipairs(topo.devices or {}) do
     local busy = device.busy
     if type(busy) == "table" and (busy.pids or busy.used_bytes) then

@@ -32,6 +32,7 @@ local function device_order(f)
   local said = order and "CUDA_DEVICE_ORDER=" .. order or "CUDA_DEVICE_ORDER is not set"
   if mixed then return fail(string.format("%s, and the host mixes %s: CUDA puts the fastest first, NVML follows the bus", said, mixed), fix) end
   if by_index then return warn(string.format("%s, and CUDA_VISIBLE_DEVICES=%s are indices in CUDA's order", said, visible), fix) end
+  if order then return warn(string.format("%s (%s)", said, f.env_where), fix) end
   if not f.env_recorded then return skip("%s; the host's own environment is not recorded (file env, or proc/self/environ)", said) end
   if #whole_gpus(f) == 1 then return ok("%s, with one GPU", said) end
   if #f.gpus == 0 and f.host.origin == "live" then return skip("no GPU is known") end

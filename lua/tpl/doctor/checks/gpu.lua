@@ -255,6 +255,22 @@ local function gpu_busy(f)
   return ok("%d GPUs are free", known)
 end
 
+local function gpu_unused(f)
+  if #f.group < 2 then return skip("fewer than two GPUs would be used") end
+  local idle, working = {}, 0
+  for _, gpu in ipairs(f.group) do
+    local b = gpu.busy
+    if type(b) ~= "table" or not b.pids and not b.used_bytes then return skip("the topology does not say who uses the GPUs") end
+    if #(b.pids or {}) > 0 or (b.used_bytes or 0) > 2 ^ 30 then working = working + 1 else idle[#idle + 1] = gpu.title end
+  end
+  if working == 0 then return ok("nothing runs on the %d GPUs", #f.group) end
+  if #idle > 0 then
+    return warn(string.format("%d of %d GPUs are at work, not %s", working, #f.group, some(idle)),
+      "compare num_gpus, gpu_hidden, k8s_gpus and the engine's degree of parallelism with the number of GPUs")
+  end
+  return ok("all %d GPUs are at work", working)
+end
+
 -- -- MIG --------------------------------------------------------------------------------------------------------------
 
 local MIG_WORDS = { on = "on", enabled = "on", off = "off", disabled = "off" }
@@ -329,6 +345,8 @@ return {
     why = "a lost or hidden GPU makes a smaller group than was bought" },
   { code = "gpu_busy", group = "GPU", what = "other users of the GPUs", run = gpu_busy,
     why = "their memory is not there for the model, and their work slows every step" },
+  { code = "gpu_unused", group = "GPU", what = "a GPU that is idle beside working ones", run = gpu_unused,
+    why = "a server started on fewer GPUs than it was given leaves one unused" },
   { code = "gpu_model", group = "GPU", what = "one model of GPU in a group", run = gpu_model, why = "a group runs at its slowest GPU and link" },
   { code = "gpu_memory", group = "GPU", what = "equal memory in a group", run = gpu_memory,
     why = "with equal shares the smallest card decides, the rest is stranded" },

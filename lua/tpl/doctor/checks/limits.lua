@@ -73,7 +73,7 @@ local function shm_limit(f)
   local _, options = shm_mount(f)
   local path
   local limit
-  for _, p in ipairs { "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes" } do
+  for _, p in ipairs(f:cgroup_files("memory.max", "memory/memory.limit_in_bytes")) do
     local n = not limit and f.host:number(p)
     if n and n < 2 ^ 60 then limit, path = n, "/" .. p end
   end

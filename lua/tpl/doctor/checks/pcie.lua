@@ -112,6 +112,12 @@ local function width(f)
       end
     end
   end
+  for _, doubt in ipairs(f.topo and f.topo.doubts or {}) do
+    if doubt.code == "pcie_width" and #narrow == 0 then
+      narrow[1] = doubt.message
+      seen = seen + 1
+    end
+  end
   if seen == 0 then return skip("no GPU has current_link_width in sysfs") end
   if #narrow > 0 then
     return warn(some(narrow), "reseat the card, use an x16 slot and a riser of full width; check: nvidia-smi -q -d PCIE")
