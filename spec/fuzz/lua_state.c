@@ -15,6 +15,8 @@
 
 int tpl_open_tokenizer(lua_State *L);
 int tpl_open_sys(lua_State *L);
+int tpl_open_yaml(lua_State *L);
+int tpl_open_xml(lua_State *L);
 
 #define MOST_LUA_BYTES ((size_t)256 << 20)
 
@@ -54,7 +56,8 @@ static int open_core(lua_State *L)
     static const struct {
         const char *name;
         int (*open)(lua_State *L);
-    } parts[] = { { "json", tpl_open_json }, { "checkpoint", tpl_open_checkpoint }, { "tokenizer", tpl_open_tokenizer }, { "sys", tpl_open_sys } };
+    } parts[] = { { "json", tpl_open_json }, { "checkpoint", tpl_open_checkpoint }, { "tokenizer", tpl_open_tokenizer }, { "sys", tpl_open_sys },
+                { "yaml", tpl_open_yaml },      { "xml", tpl_open_xml } };
     lua_newtable(L);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         parts[i].open(L);

@@ -101,6 +101,49 @@ write("json/new_config.json", [[{"architectures": ["LlamaForCausalLM"], "vocab_s
 "num_attention_heads": 4, "max_position_embeddings": 128, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5,
 "partial_rotary_factor": 0.5}, "dtype": "float16", "eos_token_id": 2, "bos_token_id": null}]])
 
+-- -- YAML and topologies ---------------------------------------------------------------------------------------------
+
+write("yaml/forms.yaml", [[%YAML 1.2
+---
+plain: text, with "quotes"
+"quoted key": 'single '' and "double"'
+escapes: "\x41\u00e9\U0001F600\0\t"
+numbers: [0, -1, 0x1F, 0o17, 1.5, -2e-3, .5, 12345678901]
+words: [~, null, true, FALSE, yes, "no"]
+tags: [!!str 5, !!int "7", !!float 1, !!null "", ! x]
+literal: |+
+  one
+   two
+
+folded: >-
+  a
+  b
+
+  c
+? explicit
+: - - nested
+  - {a: [], b: {}, ? c : d}
+...
+--- # second
+- 1
+---
+]])
+write("yaml/pod.yaml", [[apiVersion: v1
+kind: Pod
+metadata: {name: "x"}
+spec:
+  containers:
+  - name: a
+    args: ["--tp", "2"]
+    resources: {limits: {nvidia.com/gpu: 2, memory: 64Gi}}
+---
+kind: Service
+]])
+for _, name in ipairs { "h200-nvswitch-4.nccl.xml", "bridges-crossed-4.nccl.xml", "faults.nccl.xml", "two-trays-mnnvl.nccl.xml", "busid-only-5.nccl.xml",
+  "nvswitch-4.hwloc.xml", "cpu-nvlink-4.hwloc.xml", "hwloc1-numa-parents-2.hwloc.xml", "reference-host-mig.yaml", "measured-pair.json" } do
+  write("topology/" .. name, assert(slurp("spec/fixtures/topologies/" .. name)))
+end
+
 -- -- Tokenizers ------------------------------------------------------------------------------------------------------
 
 local small_bpe = [==[{"type":"BPE","unk_token":%s,"fuse_unk":%s,"byte_fallback":%s,"vocab":{"<unk>":0,"<s>":1,"</s>":2,"a":3,"b":4,"c":5,

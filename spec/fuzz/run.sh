@@ -4,7 +4,7 @@
 #
 #   sh spec/fuzz/run.sh TARGET [SECONDS] [--keep]
 #
-# TARGET   gguf, safetensors, json, tokenizer or template
+# TARGET   gguf, safetensors, json, tokenizer, template, yaml or topology
 # SECONDS  wall time (300); two processes share a corpus, so that is twice the processor time
 # --keep   afterwards the committed corpus, spec/fuzz/corpus/TARGET, becomes the smallest set of the inputs found that covers as much,
 #          without those of more than KEEP_LEN bytes and, beyond KEEP_BYTES in all, without the largest

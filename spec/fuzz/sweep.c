@@ -41,11 +41,13 @@ typedef struct kind {
     size_t n_seeds, n_corpus;
 } kind;
 
-static kind kinds[] = { { "gguf", tpl_target_gguf, 0, 6 },
+static kind kinds[] = { { "gguf", tpl_target_gguf, 0, 5 },
                         { "safetensors", tpl_target_safetensors, 0, 3 },
-                        { "json", tpl_target_json, 1, 4 },
+                        { "json", tpl_target_json, 1, 3 },
                         { "tokenizer", tpl_target_tokenizer, 1, 5 },
-                        { "template", tpl_target_template, 1, 2 } };
+                        { "template", tpl_target_template, 1, 2 },
+                        { "yaml", tpl_target_yaml, 1, 1 },
+                        { "topology", tpl_target_topology, 1, 1 } };
 enum { N_KINDS = sizeof kinds / sizeof *kinds, SHARES = 20 };
 
 /* -- Seeds ---- */

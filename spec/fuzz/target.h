@@ -21,6 +21,8 @@ tpl_target tpl_target_safetensors; /* a .safetensors file */
 tpl_target tpl_target_json;        /* config.json, generation_config.json, and the index of a sharded model */
 tpl_target tpl_target_tokenizer;   /* a tokenizer.json */
 tpl_target tpl_target_template;    /* a chat template */
+tpl_target tpl_target_yaml;        /* a YAML file */
+tpl_target tpl_target_topology;    /* a topology: NCCL or lstopo XML, a record */
 
 /* -- For targets ---- */
 

@@ -6,6 +6,8 @@ local err = require("tpl.err")
 local json = require("tpl.core").json
 local template = require("tpl.template")
 local tokenizer = require("tpl.tokenizer")
+local util = require("tpl.util")
+local yaml = require("tpl.yaml")
 
 local M = {}
 
@@ -37,6 +39,37 @@ function M.json(text)
   if back == nil then error("encoded, it no longer reads: " .. tostring(wrong)) end -- `false` is a value
   local again = json.encode(back)
   if once ~= again then error("encoded twice, differently: " .. once:sub(1, 200) .. " and " .. again:sub(1, 200)) end
+end
+
+--- What is read is written, and reads back as the same value; lines of paths are found or not.
+function M.yaml(text)
+  local docs, e = yaml.decode_all(text, { where = "x.yaml" })
+  if not docs then return refusal(e) end
+  yaml.line(text, "a.b[1].c")
+  for _, value in ipairs(docs) do
+    for _, options in ipairs { {}, { flow = true } } do
+      local again, wrong = yaml.decode(yaml.encode(value, options), { depth = 512 })
+      if wrong then error("written, it no longer reads: " .. tostring(wrong)) end
+      if json.encode(value, { sort_keys = true }) ~= json.encode(again, { sort_keys = true }) then error("written and read, it is another value") end
+    end
+  end
+end
+
+--- Read a topology by the importer that takes it; what came of it is a record, and reads back as one.
+function M.topology(text)
+  local record = require("tpl.topo.import.record")
+  local reader = record
+  for _, name in ipairs { "nccl_xml", "hwloc_xml" } do
+    local importer = require("tpl.topo.import." .. name)
+    if importer.detect(text) then reader = importer break end
+  end
+  local r, e = err.try(reader.read, text, "x")
+  if not r then return refusal(e) end
+  local merged = require("tpl.topo.merge").merge { r, r }
+  if #merged.devices ~= #r.devices then error("merged with itself, a record has other devices") end
+  local again, wrong = err.try(record.read, yaml.encode(r, { flow = true }), "x")
+  if not again then error("the record is no record: " .. tostring(wrong)) end
+  if not util.same(r.devices, again.devices) or not util.same(r.links, again.links) then error("the record reads back as another one") end
 end
 
 --- Read a config.json, and the same text as the generation_config.json beside a good one.

@@ -42,20 +42,29 @@ local function check_size(record, copies, host_of)
   end
 end
 
+local function copied(d, id)
+  local c = copy(d)
+  c.host, c.uid, c.uuid = id, id .. "/" .. d.uid, nil
+  if c.mig and c.mig.parent then c.mig.parent = id .. "/" .. c.mig.parent end
+  if c.busy then c.busy.pids = nil end
+  return c
+end
+
+--- Devices host by host; those of a host that the record does not list come last.
 local function expand_devices(record, copies, out)
+  local by_host = {}
   for _, d in ipairs(record.devices or {}) do
-    local list = copies[d.host] or { d.host }
+    local key = copies[d.host] and d.host or ""
+    by_host[key] = by_host[key] or {}
+    table.insert(by_host[key], d)
+  end
+  for _, h in ipairs(record.hosts) do
+    local list = copies[h.id]
     for _, id in ipairs(list) do
-      local c = copy(d)
-      if #list > 1 then
-        c.host, c.uid = id, id .. "/" .. d.uid
-        c.uuid = nil
-        if c.mig and c.mig.parent then c.mig.parent = id .. "/" .. c.mig.parent end
-        if c.busy then c.busy.pids = nil end
-      end
-      out[#out + 1] = c
+      for _, d in ipairs(by_host[h.id] or {}) do out[#out + 1] = #list > 1 and copied(d, id) or copy(d) end
     end
   end
+  for _, d in ipairs(by_host[""] or {}) do out[#out + 1] = copy(d) end
 end
 
 --- Name a device in copy i of its host; uids of hosts that are not repeated stay.
@@ -97,6 +106,7 @@ local function expand_nics(record, copies, host_of, name, out)
     for i = 1, n do
       local c = copy(nic)
       if n > 1 then
+        c.host = copies[host][i]
         c.name = nic.name and copies[host][i] .. "/" .. nic.name
         c.to = nic.to and {}
         for uid, word in pairs(nic.to or {}) do c.to[name(uid, i)] = word end

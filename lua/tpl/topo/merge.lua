@@ -69,7 +69,9 @@ local function merge_numa(into, from)
 end
 
 local function rename_host(out, from, to)
-  for _, d in ipairs(out.devices) do if d.host == from then d.host = to end end
+  for _, list in ipairs { out.devices, out.nics } do
+    for _, d in ipairs(list) do if d.host == from then d.host = to end end
+  end
   for _, n in ipairs(out.networks) do
     for i, id in ipairs(n.hosts or {}) do if id == from then n.hosts[i] = to end end
   end
@@ -113,18 +115,21 @@ local function same_nic(a, b)
   return a.pci ~= nil and a.pci == b.pci and not (a.device and b.device)
 end
 
-local function merge_nics(out, part, name_of, say, weak)
+local function merge_nics(out, part, name_of, ids, say, weak)
   for _, nic in ipairs(part.nics or {}) do
     local to = {}
     for uid, word in pairs(nic.to or {}) do to[name_of[uid] or uid] = word end
     nic.to = next(to) and to or nil
     nic.near = nic.near and util.map(nic.near, function(uid) return name_of[uid] or uid end)
+    nic.host = ids[nic.host or ""] or nic.host
     local own
-    for _, n in ipairs(out.nics) do if not own and same_nic(n, nic) then own = n end end
+    for _, n in ipairs(out.nics) do
+      if not own and same_nic(n, nic) and not (n.host and nic.host and n.host ~= nic.host) then own = n end
+    end
     if not own then
       out.nics[#out.nics + 1] = nic
     else
-      for _, key in ipairs { "device", "pci", "numa", "gb_s", "gdr" } do if own[key] == nil then own[key] = nic[key] end end
+      for _, key in ipairs { "host", "device", "pci", "numa", "gb_s", "gdr" } do if own[key] == nil then own[key] = nic[key] end end
       own.to = own.to or {}
       for uid, word in util.pairs(nic.to or {}) do own.to[uid] = links.path_word(own.to[uid], word, own.name .. " to " .. uid, say, weak) end
       if own.to and next(own.to) then own.near = nil else own.near = own.near or nic.near end -- finish finds the nearest by `to`
@@ -184,7 +189,7 @@ local function add_part(out, part)
     if d.mig and d.mig.parent then d.mig.parent = name_of[d.mig.parent] or d.mig.parent end
   end
   links.merge(out, part, name_of, say)
-  merge_nics(out, part, name_of, say, part.weak or out.weak)
+  merge_nics(out, part, name_of, ids, say, part.weak or out.weak)
   merge_networks(out, part, ids)
   add_doubts(out, part)
   out.silent = out.silent and part.silent

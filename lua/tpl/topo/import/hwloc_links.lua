@@ -18,7 +18,7 @@ end
 -- Boards with GA102 bridges: hwloc's constant is not their speed (14.0625 GB/s a link).
 local function is_slow_bridge(gpu)
   local name = gpu.device.name or ""
-  return name:find("RTX") or name:find("A40$") or name:find("A10")
+  return name:find("RTX") or name:find("A40$")
 end
 
 local function words_of(node, tag)

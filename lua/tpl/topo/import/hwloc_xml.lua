@@ -9,7 +9,7 @@ local xml_text = require("tpl.topo.import.xml_text")
 
 local M = {}
 
-local MAX_GPUS, MAX_NICS = 256, 1024
+local MAX_GPUS, MAX_NICS, MAX_DOUBTS = 256, 1024, 200
 
 --- Say whether a text is an export of lstopo.
 ---@param text string
@@ -22,7 +22,9 @@ local function info_of(node, name)
   end
 end
 
-local function doubt(s, node, code, message) s.doubts[#s.doubts + 1] = { line = node and node.line, code = code, message = message } end
+local function doubt(s, node, code, message)
+  if #s.doubts < MAX_DOUBTS then s.doubts[#s.doubts + 1] = { line = node and node.line, code = code, message = message } end
+end
 
 -- hwloc 2 numbers the kinds of OS devices (2 network, 3 OpenFabrics), hwloc 3 has bits (16, 32).
 local rdma_kinds = { ["3"] = true, ["32"] = true }
@@ -60,7 +62,7 @@ local function add_gpu(s, node, place, path, device)
   for _, os in ipairs(os_devices(node)) do
     name = name or info_of(os, "GPUModel")
     uuid = uuid or info_of(os, "NVIDIAUUID")
-    order = order or tonumber((os.attr.name or ""):match("^nvml(%d+)$"))
+    order = order or tonumber((os.attr.name or ""):match("^nvml(%d%d?%d?%d?)$"))
     mem = mem or bytes_of(info_of(os, "CUDAGlobalMemorySize"))
     if os.attr.gp_index then s.by_id["OSDev:" .. os.attr.gp_index] = #s.gpus + 1 end
   end
@@ -85,11 +87,11 @@ end
 
 local function add_numa(s, node)
   local id, mem = tonumber(node.attr.os_index or ""), tonumber(node.attr.local_memory or "")
-  if not id or id < 0 or id > 65535 or s.numa_of[id] then return end
+  if not (id and id >= 0 and id <= 65535 and id == math.floor(id)) or s.numa_of[id] then return end
   local cpus = pci.cpus_of_mask(node.attr.cpuset)
   if not cpus or node.attr.subtype == "GPUMemory" then return end -- the memory of a GPU is a node without CPUs
   s.numa_of[id] = true
-  s.host.numa[#s.host.numa + 1] = { id = id, cpus = cpus, mem_bytes = mem and mem > 0 and mem < 2 ^ 53 and mem or nil }
+  s.host.numa[#s.host.numa + 1] = { id = id, cpus = cpus, mem_bytes = mem and mem > 0 and mem < 2 ^ 53 and mem == math.floor(mem) and mem or nil }
 end
 
 local function add_cpu(s, node)
@@ -188,7 +190,7 @@ local function make_nics(s)
     if n.kind == "rdma" or not rdma then -- as nvidia-smi: RDMA devices; without any, what networks there are
       local to = {}
       for _, g in ipairs(s.gpus) do to[g.device.uid] = word_between(n, g) end
-      out[#out + 1] = { name = n.name, device = n.name, pci = n.pci, numa = n.numa, to = next(to) and to or nil }
+      out[#out + 1] = { host = s.host.id, name = n.name, device = n.name, pci = n.pci, numa = n.numa, to = next(to) and to or nil }
     end
   end
   return out

@@ -38,7 +38,8 @@ local MAX_GROUPS = 512 -- of 32 CPUs each
 ---@return string? complaint  what is odd about the text
 function M.cpus_of_mask(text)
   if not text or text == "" then return nil end
-  local groups, short, long = {}, false, false
+  local groups, short, long = {}, false, #text > 16 * MAX_GROUPS
+  if long then text = "" end
   for group in (text .. ","):gmatch("([^,]*),") do
     group = group:gsub("^%s*0x", ""):gsub("%s", "")
     if group:find("[^%x]") or #group > 8 then long = true end

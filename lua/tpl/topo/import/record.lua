@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
---- Read and write topology records: the result of `tpl topo` as YAML, or as JSON with or without its envelope.
+--- Read topology records: the result of `tpl topo` as YAML, or as JSON with or without its envelope (topo/write.lua writes them).
 -- What a field may be is in record_schema.lua. A wrong type or a name that leads nowhere is refused with file and line: a policy tested on a
 -- record that was half understood would be tested on another machine.
 local err = require("tpl.err")
@@ -117,7 +117,6 @@ end
 
 local function check_devices(record, hosts, fail)
   local known, uuids, count = {}, {}, {}
-  if #(record.devices or {}) > MAX_DEVICES then fail("devices", ("more than %d devices; a host may have 'repeat'"):format(MAX_DEVICES)) end
   for i, d in ipairs(record.devices or {}) do
     local at = ("devices[%d]"):format(i)
     d.kind, d.host = d.kind or "gpu", d.host or record.hosts[1].id
@@ -153,6 +152,9 @@ function M.read(text, name)
     local line = path ~= "" and line_of(path)
     err.throw { code = "format", where = line and name .. ":" .. line or name, message = message }
   end
+  if type(value) == "table" and type(value.devices) == "table" and #value.devices > MAX_DEVICES then
+    fail("devices", ("more than %d devices; a host may have 'repeat'"):format(MAX_DEVICES))
+  end
   local extra = {}
   local record = schema.check(value, fail, function(path, hint)
     if #extra == MAX_UNKNOWN then return end
@@ -166,51 +168,6 @@ function M.read(text, name)
   record.links, record.devices, record.nics, record.doubts = record.links or {}, record.devices or {}, record.nics or {}, record.doubts or {}
   for _, d in ipairs(extra) do record.doubts[#record.doubts + 1] = d end
   return record
-end
-
--- -- Writing ---------------------------------------------------------------------------------------------------------
-
--- The order of design/interface.md; what else a table has follows, sorted.
-local order = {
-  "source", "hosts", "networks", "devices", "links", "nics", "islands", "suggest", "doubts",
-  "id", "repeat", "uid", "a", "b", "kind", "files", "host", "index", "uuid", "pci", "name", "device", "sm", "vbios", "driver", "cuda", "cpu", "vendor", "model", "isa",
-  "numa", "cpus", "mem_bytes", "free_bytes", "mig", "fabric", "pcie", "nvlinks", "via_switch", "p2p", "p2p_ba", "gb_s", "us", "gb_s_ba", "us_ba", "data_ok",
-  "near", "to", "busy", "labels", "health", "usable", "why_not", "read", "write", "line", "code", "message",
-}
-local rank = {}
-for i, key in ipairs(order) do rank[key] = i end
-
-local lists = { hosts = true, networks = true, devices = true, links = true, nics = true, islands = true, doubts = true, files = true, isa = true, pids = true,
-  labels = true, why_not = true, near = true, tp2 = true, tp4 = true }
-
-local function ordered(value, key)
-  if type(value) ~= "table" then return value end
-  local mt = getmetatable(value)
-  if #value > 0 or mt == json.array_mt or (lists[key] and next(value) == nil) then
-    local out = json.array()
-    for i, x in ipairs(value) do out[i] = ordered(x) end
-    return out
-  end
-  local names, pairs_of = {}, {}
-  for k, v in pairs(value) do
-    if type(k) == "string" and v ~= json.null and type(v) ~= "function" then names[#names + 1] = k end
-  end
-  table.sort(names, function(a, b)
-    local ra, rb = rank[a] or 1000, rank[b] or 1000
-    if ra ~= rb then return ra < rb end
-    return a < b
-  end)
-  for i, k in ipairs(names) do pairs_of[i] = { k, ordered(value[k], k) } end
-  return json.object(pairs_of)
-end
-
---- Write a record as YAML in the order of fields of design/interface.md, links and other small things one a line.
----@param record table   a record or a topology object
----@return string text   read() gives the same record
-function M.encode(record)
-  local top = {}
-  for _, key in ipairs(keys) do top[key] = record[key] end
-  return yaml.encode(ordered(top), { flow = true })
 end
 
 return M

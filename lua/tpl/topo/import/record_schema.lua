@@ -46,7 +46,8 @@ local reason = fields { code = text, message = text }
 M.record = fields {
   schema = text, source = fields { kind = text, files = list(text) },
   hosts = list(fields {
-    id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"), numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole }),
+    id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"),
+    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = whole }),
     cpu = fields { vendor = text, model = text, isa = list(text), arch = text },
   }),
   networks = list(fields { hosts = list(text), gb_s = number, us = number, kind = text }),
@@ -57,14 +58,14 @@ M.record = fields {
     fabric = fields { state = text, status = text, health = text, cluster = text, clique = any },
     pcie = fields { gen = between(1, 8), width = between(1, 64) },
     busy = fields { pids = list(whole), used_bytes = whole }, labels = list(text),
-    health = fields { xid = any, remapped = any, ecc = any }, usable = flag, why_not = list(reason),
+    health = fields { xid = any, remapped = any, ecc = any }, nvlink = any, usable = flag, why_not = list(reason),
   }),
   links = list(fields {
     a = text, b = text, kind = word("nvlink", "c2c", "pix", "pxb", "phb", "node", "sys", "net", "shm"), pcie = path, nvlinks = between(0, 1024),
     via_switch = flag, p2p = p2p, p2p_ba = p2p, gb_s = number, us = number, gb_s_ba = number, us_ba = number, data_ok = flag,
     source = word("measured", "stated", "assumed"),
   }),
-  nics = list(fields { name = text, device = text, pci = text, numa = numa, near = list(text), to = { map = path }, gb_s = number, gdr = flag }),
+  nics = list(fields { name = text, host = text, device = text, pci = text, numa = numa, near = list(text), to = { map = path }, gb_s = number, gdr = flag }),
   islands = list(fields { devices = list(text), full = flag, fabric = text }),
   suggest = any, doubts = list(doubt),
 }

@@ -6,6 +6,10 @@ local xml = require("tpl.xml")
 
 local M = {}
 
+local MAX_BYTES = 8 * 2 ^ 20 -- an export of a large machine has some hundred kilobytes
+local MAX_AROUND = 65536      -- of text before and behind that is looked at more closely
+local MAX_REPAIRS = 50
+
 local function line_at(text, pos)
   local n = 1
   for _ in text:sub(1, pos - 1):gmatch("\n") do n = n + 1 end
@@ -38,7 +42,7 @@ end
 local function quote_values(tag)
   local out, at, changed = {}, 1, false
   while at <= #tag do
-    local from, to, name, first = tag:find("([%w_:.-]+%s*=%s*)(.?)", at)
+    local from, to, name, first = tag:find("%f[%w_:.-]([%w_:.-]+%s*=%s*)(.?)", at)
     if not from then break end
     out[#out + 1] = tag:sub(at, from - 1)
     if first == '"' or first == "'" then
@@ -47,7 +51,7 @@ local function quote_values(tag)
       at = close + 1
     else
       local value = tag:match("^[^%s>\"'<]*", to - #first + 1)
-      local slash = value:match("/$") and tag:sub(to - #first + 1 + #value):match("^>") and "/" or ""
+      local slash = value:match("/$") and tag:find("^>", to - #first + 1 + #value) and "/" or ""
       value = value:sub(1, #value - #slash)
       out[#out + 1] = name .. '"' .. value .. '"'
       at, changed = to - #first + 1 + #value, true
@@ -58,7 +62,7 @@ local function quote_values(tag)
 end
 
 local function quote_all(text, doubts)
-  local out, at = {}, 1
+  local out, at, line, counted = {}, 1, 1, 1
   while true do
     local from = text:find("<", at, true)
     if not from then break end
@@ -72,13 +76,31 @@ local function quote_all(text, doubts)
       if not to then break end
       local tag, changed = text:sub(from, to), false
       if tag:find("^<[%a_]") and not tag:find("<", 2, true) and #tag < 65536 then tag, changed = quote_values(tag) end
-      if changed then doubts[#doubts + 1] = { line = line_at(text, from), code = "repaired", message = "an attribute without quotes was quoted" } end
+      if changed and #doubts < MAX_REPAIRS then
+        line, counted = line + line_at(text:sub(counted, from), from - counted + 1) - 1, from
+        doubts[#doubts + 1] = { line = line, code = "repaired", message = "an attribute without quotes was quoted" }
+      end
       out[#out + 1] = text:sub(at, from - 1) .. tag
       at = to + 1
     end
   end
   out[#out + 1] = text:sub(at)
   return table.concat(out)
+end
+
+--- Cut what stands behind the last closing tag of the root, such as a prompt.
+local function without_tail(text, tag, doubts)
+  local last, at = nil, 1
+  while true do
+    local _, to = text:find("</" .. tag .. ">", at, true)
+    if not to then break end
+    last, at = to, to + 1
+  end
+  if not last then return text end
+  local rest = #text - last > MAX_AROUND and "much" or text:sub(last + 1):gsub("<!%-%-.-%-%->", "")
+  if not rest:find("[^%s%z]") then return text end
+  doubts[#doubts + 1] = { line = line_at(text, last), code = "repaired", message = "text behind the last element was passed over" }
+  return text:sub(1, last)
 end
 
 --- Read a text whose root element is at `at`. What is odd goes into `doubts` as {line, code, message}.
@@ -88,13 +110,17 @@ end
 ---@return tpl.XmlNode root
 ---@return boolean whole   false when the file breaks off: what came behind is unknown
 function M.decode(text, name, doubts)
+  if #text > MAX_BYTES then
+    err.throw { code = "format", where = name, message = ("%d bytes of XML, at most %d are read as a topology"):format(#text, MAX_BYTES) }
+  end
   local tag, at = M.root(text)
   if not tag then err.throw { code = "format", where = name, message = "no XML element in it" } end
-  local before = text:sub(1, at - 1):gsub("<!%-%-.-%-%->", ""):gsub("<[?!].->", "")
+  local before = at > MAX_AROUND and "much" or text:sub(1, at - 1):gsub("<!%-%-.-%-%->", ""):gsub("<!DOCTYPE[^>%[]*%b[]%s*>", ""):gsub("<[?!].->", "")
   if before:find("[^%s\239\187\191]") then
     doubts[#doubts + 1] = { line = 1, code = "repaired", message = "text before the first element was passed over" }
     text = keep_breaks(text:sub(1, at - 1)) .. text:sub(at)
   end
+  text = without_tail(text, tag, doubts)
   local root, e = xml.decode(text, { where = name })
   if e then
     local repaired = {}

@@ -26,17 +26,26 @@ local function find(list, test)
   for _, d in ipairs(list) do if test(d) then return d end end
 end
 
---- Find the device of `out` that d is, and how: by "uuid", "pci" or "index".
+--- Say whether an importer gave a uid for want of anything better.
+local function is_made_up(uid) return uid == nil or uid:find("^GPU%d+$") or uid:find("/GPU%d+$") or uid:find("#%d+$") or uid:find(":mig%d+$") end
+
+local function differ(a, b) return a ~= nil and b ~= nil and a ~= b end
+
+--- Find the device of `out` that d is, and how: by "uuid", "pci", "uid" (a name that somebody gave it) or "index".
 local function match(out, d, taken, index_of, own_index_of)
   local function free(e) return not taken[e] and e.kind == d.kind and e.host == d.host end
   local own = d.uuid and find(out.devices, function(e) return not taken[e] and e.uuid == d.uuid end)
   if own then return own, "uuid" end
   own = d.pci and d.kind == "gpu" and find(out.devices, function(e) return free(e) and e.pci == d.pci end)
   if own then return own, "pci" end
+  own = d.uid and (d.kind == "mig" or not is_made_up(d.uid)) and find(out.devices, function(e)
+    return free(e) and e.uid == d.uid and not differ(e.uuid, d.uuid) and not differ(e.pci, d.pci)
+  end)
+  if own then return own, "uid" end
   if d.kind == "mig" then return nil end
   local index = index_of(d)
   own = index and find(out.devices, function(e)
-    return free(e) and own_index_of(e) == index and not (e.uuid and d.uuid and e.uuid ~= d.uuid) and not (e.pci and d.pci and e.pci ~= d.pci)
+    return free(e) and own_index_of(e) == index and not differ(e.uuid, d.uuid) and not differ(e.pci, d.pci)
   end)
   if own then return own, "index" end
 end
@@ -132,7 +141,7 @@ local function merge_rest(own, d)
 end
 
 --- Say that a file left devices out, where both list GPUs of one host.
-local function unmatched(out, part, added, say)
+local function unmatched(added, say)
   if #added == 0 then return end
   local names = util.map(added, label)
   say("only_in_one", ("%d of its GPUs are in no earlier file: %s"):format(#added, table.concat(names, ", ", 1, math.min(#names, 8))))
@@ -180,12 +189,10 @@ function M.merge(out, part, say)
   if used_position and by_position then
     say("matched_by_pci_order", "GPUs without UUID and address in common were matched by the order of their PCI addresses, as nvidia-smi counts them")
   end
-  unmatched(out, part, added, say)
+  unmatched(added, say)
   out.by_order = out.by_order and part.by_order
   return name_of
 end
-
-local function is_made_up(uid) return uid == nil or uid:find("^GPU%d+$") or uid:find("/GPU%d+$") or uid:find("#%d+$") end
 
 --- Give devices the name of their UUID where they had only a number, put them in the order of their indices where files brought some
 --- together, and let links, NICs and MIG parents follow.
