@@ -2,8 +2,10 @@
  *
  * tpl.core.comm: transports, and what they cost on this machine. Blocks the calling thread while it measures.
  */
+#include "base/thread.h"
 #include "bind/bind.h"
 #include "comm/comm.h"
+#include "comm/pair.h"
 #include "comm/timing.h"
 
 int tpl_open_comm(lua_State *L);
@@ -56,6 +58,45 @@ static int comm_time_barrier(lua_State *L)
                                            .iters = (int)option(L, "iters", 1000) });
 }
 
+/* Field `name` of the options, {cpus="0-3", numa=0}. The cores lie in a userdata that stays on the stack. */
+static tpl_pair_side side(lua_State *L, const char *name)
+{
+    static const char *const names[] = { "cpus", "numa", NULL };
+    lua_getfield(L, 1, name);
+    int at = lua_gettop(L);
+    luaL_checktype(L, at, LUA_TTABLE);
+    tpl_check_options(L, at, names);
+    const char *cpus = tpl_opt_string(L, at, "cpus", "");
+    int n = tpl_cpu_parse(cpus, NULL, 0);
+    if (n < 1) luaL_error(L, "%s.cpus: '%s' is no list of cores", name, cpus);
+    int *list = lua_newuserdata(L, (size_t)n * sizeof *list);
+    tpl_cpu_parse(cpus, list, n);
+    return (tpl_pair_side){ list, n, (int)tpl_opt_whole(L, at, "numa", -1, 65535, -1) };
+}
+
+/* time_pair{a={cpus=, numa=}, b={cpus=, numa=}, bytes=33554432, iters=2000} -> {gb_s, us, data_ok, threads}: a's data copied by b, and a word one way */
+static int comm_time_pair(lua_State *L)
+{
+    static const char *const names[] = { "a", "b", "bytes", "iters", "spoil", NULL };
+    tpl_pair_timing t;
+    tpl_err err = { 0 };
+    luaL_checktype(L, 1, LUA_TTABLE);
+    tpl_check_options(L, 1, names);
+    tpl_pair_desc d = { .a = side(L, "a"),
+                        .b = side(L, "b"),
+                        .bytes = (size_t)tpl_opt_whole(L, 1, "bytes", 0, (int64_t)1 << 40, 32 << 20),
+                        .iters = (int)tpl_opt_whole(L, 1, "iters", 0, INT32_MAX, 2000),
+                        .spoil = (int)tpl_opt_whole(L, 1, "spoil", 0, 7, 0) };
+    if (tpl_pair_time(&t, &d, &err)) return tpl_push_err(L, &err);
+    lua_createtable(L, 0, 4);
+    tpl_set_number(L, "gb_s", t.gb_s);
+    tpl_set_number(L, "us", t.us);
+    tpl_set_number(L, "threads", t.threads);
+    lua_pushboolean(L, t.data_ok);
+    lua_setfield(L, -2, "data_ok");
+    return 1;
+}
+
 /* transports() -> list of names */
 static int comm_transports(lua_State *L)
 {
@@ -73,6 +114,7 @@ int tpl_open_comm(lua_State *L)
     static const luaL_Reg functions[] = {
         { "time_all_reduce", comm_time_all_reduce },
         { "time_barrier", comm_time_barrier },
+        { "time_pair", comm_time_pair },
         { "transports", comm_transports },
         { NULL, NULL },
     };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bind/bind.h"
+#include "topo/cuda.h"
 #include "topo/nvml.h"
 #include "topo/topo.h"
 
@@ -105,7 +106,7 @@ static void push_facts(lua_State *L, const tpl_topo_facts *f)
     set_text(L, "mems_allowed", f->mems_allowed);
 }
 
-/* sysfs(root|nil) -> {nodes, pcis, nics, cpus_allowed, mems_allowed} as the files below root/sys and root/proc say */
+/* sysfs([root]) -> {nodes, pcis, nics, cpus_allowed, mems_allowed} as the files below root/sys and root/proc say */
 static int topo_sysfs(lua_State *L)
 {
     const char *root = luaL_optstring(L, 1, NULL);
@@ -302,7 +303,7 @@ static void set_pairs(lua_State *L, const tpl_nvml *n)
     lua_setfield(L, -2, "pairs");
 }
 
-/* nvml(library|nil) -> {loaded, message, init, driver, cuda, missing, gpus, pairs}; init is "SUCCESS" or why not */
+/* nvml([library]) -> {loaded, message, init, driver, cuda, missing, gpus, pairs}; init is "SUCCESS" or why not */
 static int topo_nvml(lua_State *L)
 {
     const char *library = luaL_optstring(L, 1, NULL);
@@ -328,6 +329,19 @@ static int topo_nvml(lua_State *L)
     return 1;
 }
 
+/* cuda_order([library]) -> addresses of the GPUs that CUDA shows this process, device 0 first; nil without its driver */
+static int topo_cuda_order(lua_State *L)
+{
+    tpl_cuda_order order;
+    if (!tpl_cuda_order_read(&order, luaL_optstring(L, 1, NULL))) return 0;
+    lua_createtable(L, order.n, 0);
+    for (int i = 0; i < order.n; i++) {
+        lua_pushstring(L, order.bus_id[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 /* hwloc_version() -> "2.9.0" */
 static int topo_hwloc_version(lua_State *L)
 {
@@ -340,6 +354,7 @@ int tpl_open_topo(lua_State *L)
     static const luaL_Reg functions[] = { { "sysfs", topo_sysfs },
                                           { "hwloc", topo_hwloc },
                                           { "nvml", topo_nvml },
+                                          { "cuda_order", topo_cuda_order },
                                           { "hwloc_version", topo_hwloc_version },
                                           { NULL, NULL } };
     lua_newtable(L);

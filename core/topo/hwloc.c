@@ -103,10 +103,11 @@ static bool read_all(hwloc_topology_t t, tpl_topo_facts *f)
            set_list(&f->mems_allowed, hwloc_topology_get_allowed_nodeset(t));
 }
 
-/* Plugins that would start a GPU's driver: what they know comes from NVML (nvml.h). An unknown name is no error here. */
-static void leave_out_drivers(hwloc_topology_t t)
+/* Plugins that would start a GPU's driver: what they know comes from NVML (nvml.h); and the one that reads PCI's
+ * configuration space by libpciaccess, which leaks and shows a user less than sysfs does. An unknown name is no error. */
+static void leave_out_plugins(hwloc_topology_t t)
 {
-    static const char *const names[] = { "cuda", "nvml", "opencl", "rsmi", "levelzero", "gl" };
+    static const char *const names[] = { "cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
 }
@@ -117,7 +118,7 @@ tpl_status tpl_topo_hwloc(tpl_topo_facts **out, tpl_err *err)
     *out = NULL;
     if (hwloc_topology_init(&t)) return tpl_topo_no_memory(err);
     hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    leave_out_drivers(t);
+    leave_out_plugins(t);
     tpl_status st = TPL_OK;
     tpl_topo_facts *f = tpl_topo_new();
     if (hwloc_topology_load(t))

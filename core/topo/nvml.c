@@ -237,9 +237,9 @@ static void read_links(const reader *r)
     tpl_nvml_gpu *g = r->gpu;
     for (unsigned i = 0; i < NV_MAX_LINKS; i++) {
         int active = 0, code = link_state(r, i, &active);
+        if (code == NV_OK || code == NV_NOT_SUPPORTED || code == NV_INVALID_ARGUMENT) g->knows_links = true;
         if (code == NV_INVALID_ARGUMENT) break; /* past the last link of this model */
         if (!ok(r, code)) continue;
-        g->knows_links = true;
         if (active) read_remote(r, i, &g->links[g->n_links++]);
     }
 }

@@ -59,7 +59,7 @@ describe("tpl", function()
 
   it("says which parts come later, and nothing of unknown names", function()
     assert.is_nil(tpl.nothing)
-    for _, name in ipairs { "topo", "router", "yaml", "cost" } do
+    for _, name in ipairs { "router", "cost" } do
       local ok, e = pcall(function() return tpl[name] end)
       assert.is_false(ok)
       assert.same({ 2, "not_in_version" }, { e.exit, e.code })

@@ -233,6 +233,19 @@ describe("CUDA_VISIBLE_DEVICES", function()
     assert.same({ 1 }, visible(machines.mixed(), machines.uuid(1)))
   end)
 
+  it("asks CUDA's driver about mixed models where there is one", function()
+    local module = require("tpl.topo.visible")
+    local before = module.driver
+    module.driver = function() return { "00000000:20:00.0" } end
+    local ok, seen = pcall(visible, machines.mixed(), "0") -- the fastest first: NVML's GPU 1
+    module.driver = function() return { "00000000:99:00.0" } end
+    local other, e = nvml.probe(machines.mixed(), { env = { CUDA_VISIBLE_DEVICES = "0" } })
+    module.driver = before
+    assert.same({ true, { 1 } }, { ok, seen })
+    assert.is_nil(other) -- a driver that shows GPUs which NVML does not
+    assert.equal("cuda_order", e.code)
+  end)
+
   it("numbers by the bus, not by NVML's index", function()
     local want = machines.dgx()
     want.devices[1].pci, want.devices[8].pci = want.devices[8].pci, want.devices[1].pci

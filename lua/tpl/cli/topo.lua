@@ -16,11 +16,13 @@ local function open(ctx)
 end
 
 --- Measure every pair of the machine at hand, and complete the topology anew with what was measured.
-local function measure(ctx, t)
+local function measured(ctx, t)
   if ctx.args.opts.from then
-    err.throw { code = "usage", where = "--measure", message = "measures the machine at hand, not a file", hint = "leave --from out, or add --record" }
+    err.throw { code = "usage", where = "--measure", message = "measures the machine at hand, not one that a file describes", hint = "leave --from out" }
   end
-  return require("tpl.topo.measure").command(ctx, t)
+  local n, e = require("tpl.topo.measure").record(t, { progress = ctx.out:progress("measuring pairs") })
+  if not n then err.throw(e) end
+  return require("tpl.topo").finish(t)
 end
 
 local function save_svg(path, t)
@@ -37,7 +39,7 @@ end
 function M.run(ctx)
   local opts = ctx.args.opts
   local t = open(ctx)
-  if opts.measure then t = measure(ctx, t) or t end
+  if opts.measure then t = measured(ctx, t) end
   if opts.svg then save_svg(opts.svg, t) end
   if ctx.json then
     ctx:finish(write.result(t))

@@ -68,9 +68,10 @@ end
 local function forced_sys(t, add)
   local best = t.suggest.tp2[1]
   local link = best and t:either(best[1], best[2])
-  if link and pair.nvlinks(link) == 0 and pair.word(link) == "sys" then
-    add("pair_crosses_sockets", ("even the best pair, %s and %s, is joined across sockets (SYS)"):format(best[1], best[2]))
-  end
+  if not link or pair.nvlinks(link) > 0 or pair.word(link) ~= "sys" then return end
+  local one = t:firm_socket(best[1]) and t:firm_socket(best[1]) == t:firm_socket(best[2])
+  add(one and "pair_is_sys" or "pair_crosses_sockets", ("even the best pair, %s and %s, is SYS%s"):format(best[1], best[2],
+    one and ", though in one socket: sub-NUMA nodes, or a virtual machine" or ": joined across sockets"))
 end
 
 local function numa_unknown(t, add)

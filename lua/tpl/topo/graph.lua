@@ -224,6 +224,11 @@ end
 ---@return string?
 function Topo:socket(uid) return sides(self).socket[uid] end
 
+--- Give the name of the CPU socket of a device as far as the input tells it, without guessing from the numbers of NUMA nodes; nil unknown.
+---@param uid string
+---@return string?
+function Topo:firm_socket(uid) return sides(self).firm[uid] end
+
 --- Give the name of the NUMA node of a device, from its number or else its CPU list; nil unknown.
 ---@param uid string
 ---@return string?

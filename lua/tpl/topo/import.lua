@@ -10,7 +10,7 @@ local refuse = require("tpl.topo.import.refuse")
 
 local M = {}
 
-local max_bytes = 64 * 1024 * 1024
+local max_bytes, max_text_bytes = 64 * 1024 * 1024, 2 * 1024 * 1024
 
 -- Importers of plain text, in the order in which they write into one draft: those that name devices by index first.
 local text_importers = { "matrix", "nvlink", "smi_list", "smi_query", "slurm", "p2p", "lstopo_text" }
@@ -117,6 +117,7 @@ local function fill(draft, host, lines)
 end
 
 local function read_text(text, name)
+  if #text > max_text_bytes then fail(name, "text larger than 2 MiB: cut the topology out of it") end
   local page = page_of.read(text, name)
   local draft = draft_of.new(page.name)
   if page.stripped then draft:doubt(page.stripped, "prefix", "what a log puts before its lines was taken away") end

@@ -72,13 +72,19 @@ end
 -- -- The record ------------------------------------------------------------------------------------------------------
 
 ---@class tpl.ProbeOptions
----@field root string?  folder of a recorded tree (proc/, sys/) in place of this machine's
+---@field root string?       folder of a recorded tree (proc/, sys/) in place of this machine's
+---@field measure boolean?    measure the links (tpl.topo.measure); not with root
+---@field progress (fun(done: integer, of: integer))?  pairs measured so far
 
 --- Read this machine, or a recorded tree, as a record; raises a tpl.Err (tpl.topo.probe gives nil and the error, and finishes the record).
 ---@param options tpl.ProbeOptions?
 ---@return table record
 function M.read(options)
-  local root = options and options.root
+  options = options or {}
+  local root = options.root
+  if root and options.measure then
+    err.throw { code = "usage", where = "--measure", message = "a recorded tree cannot be measured, only the machine in front of us" }
+  end
   local array = json.array
   local record = { source = { kind = "probe", files = array { root } }, hosts = array {}, networks = array {}, devices = array {}, links = array {},
     nics = array {}, doubts = array {} }
@@ -93,6 +99,7 @@ function M.read(options)
   gpus.add_c2c(record)
   nics.add(record, facts)
   if not root then require("tpl.topo.visible").apply_environment(record) end
+  if options.measure then require("tpl.topo.measure").record(record, { progress = options.progress }) end
   return record
 end
 

@@ -166,9 +166,10 @@ end
 
 -- -- All of it -------------------------------------------------------------------------------------------------------
 
-local function assign_host(t, host, devices, out)
-  local nodes, union = nodes_of(t, devices), new_union()
-  if not join_packages(union, host) and not join_latencies(union, host) then join_numbers(union, host, devices) end
+--- Name the sockets of a host. Without `by_number` the numbers of NUMA nodes do not join any.
+local function sockets_of(t, host, devices, nodes, by_number)
+  local union, out = new_union(), {}
+  if not join_packages(union, host) and not join_latencies(union, host) and by_number then join_numbers(union, host, devices) end
   for _, d in ipairs(devices) do
     if nodes[d.uid] then union.join(d.uid, nodes[d.uid]) end
   end
@@ -183,21 +184,29 @@ local function assign_host(t, host, devices, out)
     local root = union.find(d.uid)
     local told = nodes[d.uid] ~= nil or members[root] > 1
     if told then
-      out.socket[d.uid] = host.id .. " " .. root
+      out[d.uid] = host.id .. " " .. root
     elseif sides[root] then
-      out.socket[d.uid] = host.id .. " side " .. sides[root]
-    elseif apart[d.uid] then
-      out.socket[d.uid] = host.id .. " " .. root
+      out[d.uid] = host.id .. " side " .. sides[root]
     end
+  end
+  return out
+end
+
+local function assign_host(t, host, devices, out)
+  local nodes = nodes_of(t, devices)
+  local guessed, firm = sockets_of(t, host, devices, nodes, true), sockets_of(t, host, devices, nodes, false)
+  for _, d in ipairs(devices) do
+    out.socket[d.uid], out.firm[d.uid] = guessed[d.uid], firm[d.uid]
     out.node[d.uid] = nodes[d.uid] and host.id .. " " .. nodes[d.uid]
   end
 end
 
---- Give `socket` and `node` of every device as opaque names that are equal where the socket or NUMA node is; nil where unknown.
+--- Give `socket` and `node` of every device as opaque names that are equal where the socket or NUMA node is; nil where unknown. `firm` is the socket
+--- without the guess from node numbers.
 ---@param t tpl.Topo
----@return {socket: table<string, string>, node: table<string, string>}
+---@return {socket: table<string, string>, firm: table<string, string>, node: table<string, string>}
 function M.assign(t)
-  local out, per_host = { socket = {}, node = {} }, {}
+  local out, per_host = { socket = {}, firm = {}, node = {} }, {}
   for _, d in ipairs(t.devices) do
     if d.kind ~= "mig" then
       per_host[d.host] = per_host[d.host] or {}
@@ -209,7 +218,7 @@ function M.assign(t)
   end
   for _, d in ipairs(t.devices) do
     local parent = d.kind == "mig" and d.mig and d.mig.parent
-    if parent then out.socket[d.uid], out.node[d.uid] = out.socket[parent], out.node[parent] end
+    if parent then out.socket[d.uid], out.firm[d.uid], out.node[d.uid] = out.socket[parent], out.firm[parent], out.node[parent] end
   end
   return out
 end

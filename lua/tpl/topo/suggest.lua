@@ -14,7 +14,7 @@ local function carries(t, group, has_nvlink)
   local f = groups.describe(t, group)
   if has_nvlink then return f.full end
   if f.worst <= pair.rank_of.node then return true end
-  return f.worst < pair.UNKNOWN and f.nodes == 1
+  return f.worst < pair.UNKNOWN and f.sockets == 1 -- SYS in one socket: nodes that a socket is cut into, or a virtual machine
 end
 
 local function any_nvlink(t, uids)

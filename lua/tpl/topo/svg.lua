@@ -83,7 +83,7 @@ local function row_of(t, host)
 end
 
 local function place(row)
-  local x, previous = MARGIN + BOX_PAD, nil
+  local x, previous = MARGIN + 2 * BOX_PAD, nil
   for _, entry in ipairs(row) do
     if previous and entry.node ~= previous then x = x + 2 * BOX_PAD end
     entry.x, previous = x, entry.node

@@ -7,10 +7,14 @@
 -- NVIDIA_VISIBLE_DEVICES is another matter: a container runtime reads it when it starts a container, so inside one NVML shows its effect already.
 local err = require("tpl.err")
 local find = require("tpl.find")
+local paths = require("tpl.topo.probe.paths")
 
 local M = {}
 
 local NAME = "CUDA_VISIBLE_DEVICES"
+
+--- Ask CUDA's driver which GPUs it shows, as addresses in its order; nil without one. Replaced in specs.
+function M.driver() return require("tpl.core").topo.cuda_order() end
 
 -- -- Order -----------------------------------------------------------------------------------------------------------
 
@@ -49,10 +53,26 @@ local function whole_gpus(record)
   return out
 end
 
--- GPUs by CUDA's index, from 0.
+-- The whole list as CUDA's driver sees it, since it has read the variable itself; nil without one, or when it shows other GPUs than NVML.
+local function asked_of_driver(gpus)
+  local out = {}
+  for _, bus_id in ipairs(M.driver() or { "none" }) do
+    local address, hit = paths.address(bus_id), nil
+    for _, g in ipairs(gpus) do
+      if g.pci == address then hit = g end
+    end
+    if not hit then return nil end
+    out[#out + 1] = hit
+  end
+  return out
+end
+
+-- GPUs by CUDA's index, from 0; or the list that CUDA makes of the variable.
 local function in_order(record, order)
   local gpus, out = whole_gpus(record), {}
   if order ~= "PCI_BUS_ID" and not one_model(gpus) then
+    local list = asked_of_driver(gpus)
+    if list then return nil, list end
     err.throw { code = "cuda_order", exit = 2, where = NAME,
       message = "has indices, but the GPUs are of several models: CUDA numbers the fastest first and does not promise the order of the rest",
       hint = "CUDA_DEVICE_ORDER=PCI_BUS_ID, or UUIDs in place of indices" }
@@ -109,7 +129,11 @@ function M.devices(record, text, order)
     local d
     refuse_old_mig(entry)
     if entry:find("^%+?%d+$") then
-      numbered = numbered or in_order(record, order)
+      local list
+      if not numbered then
+        numbered, list = in_order(record, order)
+        if list then return list end
+      end
       d = numbered[tonumber(entry)]
     elseif entry:upper():find("^GPU%-") or entry:upper():find("^MIG%-") then
       d = named(record, entry)

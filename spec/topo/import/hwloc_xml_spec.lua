@@ -29,7 +29,7 @@ describe("tpl.topo.import.hwloc_xml", function()
     assert.equal("NVIDIA A100-SXM4-80GB", r.devices[2].name) -- by its device id
     assert.equal(83073024 * 1024, r.devices[1].mem_bytes)
     assert.equal("0 0 1 1", s.numa(r))
-    assert.same({ { id = 0, cpus = "0-7", mem_bytes = 2 ^ 38 }, { id = 1, cpus = "8-15", mem_bytes = 2 ^ 38 } }, r.hosts[1].numa)
+    assert.same({ { id = 0, cpus = "0-7", package = 0, mem_bytes = 2 ^ 38 }, { id = 1, cpus = "8-15", package = 1, mem_bytes = 2 ^ 38 } }, r.hosts[1].numa)
     assert.same({ vendor = "AuthenticAMD", model = "AMD EPYC 7742 64-Core Processor" }, r.hosts[1].cpu)
   end)
   it("lists RDMA devices as NICs where there are some", function()

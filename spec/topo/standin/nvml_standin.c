@@ -145,7 +145,17 @@ static int word_at(const char *word, const char *const *words, int n)
     return -1;
 }
 
-EXPORT int nvmlInit_v2(void) { return load(); }
+/* Who is refused does not shut down. */
+EXPORT int nvmlInit_v2(void)
+{
+    int code = load();
+    if (code) {
+        json_decref(record);
+        record = NULL;
+        n_cards = n_slices = 0;
+    }
+    return code;
+}
 
 EXPORT int nvmlShutdown(void)
 {

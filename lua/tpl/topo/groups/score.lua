@@ -5,13 +5,13 @@
 --   3 joined by NVLink; then most links on the weakest pair; then most links in total
 --   4 nearest PCIe on the worst pair that has no NVLink, or on the worst pair where all have
 --   5 one socket, then one NUMA node; unknown ones count as different
---   6 nearest NICs, when asked for; then near PCIe over all pairs
+--   6 nearest NICs, when asked for; then one socket as guessed from the numbers of NUMA nodes; then near PCIe over all pairs
 --   7 what is left stays useful: fewest NVLinks, then fewest PCIe switches shared with devices left behind
 --   8 stable order of the devices (the first of equals wins)
 -- A score is three numbers below 2^53, compared in turn; less is better.
 local M = {}
 
-local WEAKEST, TOTAL, RANK, SPREAD = 64, 2 ^ 17, 128, 64 -- one more than the largest value of each part
+local WEAKEST, TOTAL, RANK, SPREAD = 64, 2 ^ 17, 128, 32 -- one more than the largest value of each part
 local PIX = require("tpl.topo.pair").rank_of.pix
 
 -- Counts distinct values without a table for each group: a mark is a value that no earlier count used.
@@ -87,9 +87,10 @@ function M.first(v, ids)
   key = key * RANK + worst
   key = key * SPREAD + most(count(v.socket, ids), SPREAD)
   key = key * SPREAD + most(count(v.node, ids), SPREAD)
-  local nic = 0
+  local guess, nic = most(count(v.guess, ids), SPREAD), 0
+  if not v.nics then return key * SPREAD + guess, near_sum end
   for a = 1, #ids do nic = nic + v.nic[ids[a]] end
-  return key, most(nic, 2 ^ 24) * 2 ^ 28 + most(near_sum, 2 ^ 28)
+  return key, (most(nic, 2 ^ 20) * SPREAD + guess) * 2 ^ 27 + most(near_sum, 2 ^ 27)
 end
 
 --- Give the third number, point 7.

@@ -13,8 +13,10 @@ local M = {}
 ---@field links integer[][]   usable NVLinks by pair
 ---@field rank integer[][]    PCIe rank by pair, less is nearer
 ---@field model integer[]     equal numbers are equal models
----@field socket integer[]
+---@field socket integer[]    as the input tells it
+---@field guess integer[]     socket, guessed from the numbers of NUMA nodes too
 ---@field node integer[]      NUMA node; a device whose node is unknown has one of its own
+---@field nics boolean       near NICs count
 ---@field nic integer[]       rank of the nearest NIC
 ---@field host integer[]
 
@@ -43,12 +45,13 @@ function M.new(t, uids, nics)
   local sorted = {}
   for i, uid in ipairs(uids) do sorted[i] = uid end
   order.sort(t, sorted)
-  local v = { n = #sorted, uid = sorted, links = {}, rank = {}, model = {}, socket = {}, node = {}, nic = {}, host = {} }
-  local model, socket, node, host = numbered(), numbered(), numbered(), numbered()
+  local v = { n = #sorted, nics = nics or false, uid = sorted, links = {}, rank = {}, model = {}, socket = {}, guess = {}, node = {}, nic = {}, host = {} }
+  local model, socket, guess, node, host = numbered(), numbered(), numbered(), numbered(), numbered()
   for i, uid in ipairs(sorted) do
     local d = t:dev(uid)
     v.links[i], v.rank[i] = {}, {}
-    v.model[i], v.socket[i], v.node[i], v.host[i] = model(model_key(d)), socket(t:socket(uid)), node(t:numa_node(uid)), host(d.host)
+    v.model[i], v.host[i] = model(model_key(d)), host(d.host)
+    v.socket[i], v.guess[i], v.node[i] = socket(t:firm_socket(uid)), guess(t:socket(uid)), node(t:numa_node(uid))
     local _, rank = nil, nil
     if nics then _, rank = near.nearest(t, d) end
     v.nic[i] = nics and (rank or pair.rank_of.sys) or 0

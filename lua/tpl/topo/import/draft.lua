@@ -9,7 +9,7 @@ local M = {}
 local Draft, Host = {}, {}
 Draft.__index, Host.__index = Draft, Host
 
-local max_devices, max_doubts = 1024, 200
+local max_devices, max_hosts, max_doubts = 1024, 256, 200
 
 -- -- Drafts and hosts ------------------------------------------------------------------------------------------------
 
@@ -22,12 +22,13 @@ local max_devices, max_doubts = 1024, 200
 ---@param name string?  the file's name, for messages
 ---@return tpl.topo.Draft
 function M.new(name)
-  return setmetatable({ name = name or "topology", hosts = {}, doubts = {}, kinds = {} }, Draft)
+  return setmetatable({ name = name or "topology", hosts = {}, doubts = {}, doubted = {}, kinds = {} }, Draft)
 end
 
 --- Add a host.
 ---@param name string?  as the text names it
 function Draft:add_host(name)
+  if #self.hosts >= max_hosts then err.throw { code = "format", message = "more than " .. max_hosts .. " hosts in one text", where = self.name } end
   local host = setmetatable({ draft = self, name = name, devices = {}, by_index = {}, links = {}, nics = {}, by_nic = {}, facts = {} }, Host)
   self.hosts[#self.hosts + 1] = host
   return host
@@ -38,10 +39,9 @@ end
 ---@param code string      stable word
 ---@param message string   one line
 function Draft:doubt(line, code, message)
-  if #self.doubts >= max_doubts then return end
-  for _, d in ipairs(self.doubts) do
-    if d.code == code and d.message == message then return end
-  end
+  local key = code .. "\0" .. message
+  if #self.doubts >= max_doubts or self.doubted[key] then return end
+  self.doubted[key] = true
   self.doubts[#self.doubts + 1] = { line = line, code = code, message = message }
 end
 

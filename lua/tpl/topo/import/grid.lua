@@ -3,10 +3,12 @@
 --- A table is a header (whole, glued, wrapped, or missing) and the rows behind it; the NIC legend belongs to the table before it.
 ---
 --- Contents: what a table is made of - the walk over the lines (M.find)
+local err = require("tpl.err")
 local line_of = require("tpl.topo.import.grid_line")
-local words = require("tpl.topo.import.words")
 
 local M = {}
+
+local max_rows = 4096
 
 ---@class tpl.topo.Grid
 ---@field header table?        {labels, glued, tail, ..}; nil when the paste starts behind it
@@ -61,6 +63,8 @@ local function add_row(state, line, row)
   if not grid or (again and #grid.rows > 1 and grid.rows[1].label and grid.rows[1].label.name == row.label.name) then
     grid = new_grid(state, line)
   end
+  state.n_rows = state.n_rows + 1
+  if state.n_rows > max_rows then err.throw { code = "format", message = "more than " .. max_rows .. " rows of tables in one text", where = "line " .. line.no } end
   row.no = line.no
   grid.rows[#grid.rows + 1] = row
   if row.label then grid.by_label[row.label.name] = row end
@@ -172,7 +176,7 @@ end
 ---@param lines tpl.topo.Line[]
 ---@return tpl.topo.Grid[]
 function M.find(lines)
-  local state = { grids = {} }
+  local state = { grids = {}, n_rows = 0 }
   local i = 1
   while i <= #lines do
     local line = lines[i]
@@ -202,7 +206,5 @@ function M.find(lines)
   end
   return out
 end
-
-M.words = words
 
 return M

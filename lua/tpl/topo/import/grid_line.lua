@@ -7,6 +7,8 @@ local words = require("tpl.topo.import.words")
 
 local M = {}
 
+local title_words = { CPU = true, NUMA = true, GPU = true, ID = true, AFFINITY = true, MEM = true, MEMORY = true, NODE = true }
+
 -- -- Tokens ----------------------------------------------------------------------------------------------------------
 
 local function expand_tabs(text)
@@ -53,8 +55,6 @@ local function join_labels(text)
 end
 
 -- -- Header ----------------------------------------------------------------------------------------------------------
-
-local title_words = { CPU = true, NUMA = true, GPU = true, ID = true, AFFINITY = true, MEM = true, MEMORY = true, NODE = true }
 
 ---@class tpl.topo.HeaderLine
 ---@field labels tpl.topo.Label[]
@@ -108,7 +108,7 @@ end
 -- -- Rows ------------------------------------------------------------------------------------------------------------
 
 -- A cell that was cut or misprinted: short, capitals; it keeps its place and says nothing.
-local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$") ~= nil and not words.label(text) end
+local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$") ~= nil and not words.label(text) and not title_words[text] end
 
 ---@class tpl.topo.Row
 ---@field no integer
@@ -117,10 +117,13 @@ local function broken_cell(text) return #text <= 5 and text:find("^[%u#%?]+%d*$"
 ---@field tail table[]     tokens behind the last cell
 ---@field text string      the line from the label on
 
+-- No host has as many columns; what is longer is no table.
+local max_cells = 256
+
 -- Cells from the left until the first word that is none; at most `limit` of them.
 local function take_cells(list, from, limit)
   local cells, i = {}, from
-  while list[i] and #cells < (limit or 4096) do
+  while list[i] and #cells < math.min(limit or max_cells, max_cells) do
     local cell = words.cell(list[i].text)
     if not cell and not (limit and broken_cell(list[i].text)) then break end
     cells[#cells + 1] = { text = list[i].text, cell = cell, field = list[i].field, col = list[i].col }

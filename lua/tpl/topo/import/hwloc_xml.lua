@@ -91,7 +91,7 @@ local function add_numa(s, node)
   local cpus = pci.cpus_of_mask(node.attr.cpuset)
   if not cpus or node.attr.subtype == "GPUMemory" then return end -- the memory of a GPU is a node without CPUs
   s.numa_of[id] = true
-  s.host.numa[#s.host.numa + 1] = { id = id, cpus = cpus, mem_bytes = mem and mem > 0 and mem < 2 ^ 53 and mem == math.floor(mem) and mem or nil }
+  s.host.numa[#s.host.numa + 1] = { id = id, cpus = cpus, package = s.package, mem_bytes = mem and mem > 0 and mem < 2 ^ 53 and mem == math.floor(mem) and mem or nil }
 end
 
 local function add_cpu(s, node)
@@ -133,8 +133,14 @@ function walk(s, node, place, path)
     elseif kind == "Bridge" then
       walk(s, child, place, extend(path, child))
     elseif kind ~= "OSDev" then
-      if kind == "NUMANode" then add_numa(s, child) elseif kind == "Package" or kind == "Socket" then add_cpu(s, child) end
+      local package = s.package -- the one that a NUMA node is in: sub-NUMA nodes share it
+      if kind == "NUMANode" then add_numa(s, child) end
+      if kind == "Package" or kind == "Socket" then
+        add_cpu(s, child)
+        s.package = tonumber(child.attr.os_index or "")
+      end
       walk(s, child, place_of(child, place), path)
+      s.package = package
     end
   end
 end

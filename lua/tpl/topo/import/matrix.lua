@@ -144,17 +144,24 @@ end
 -- up to more than that: then its links go through switches for certain. Two GPUs with NV18, or four with NV6, may be either.
 local most_ports = 18
 
--- A GPU whose pairs show different counts is wired directly (cube mesh): a switch shows the same count on every pair.
+-- A GPU whose pairs show different counts (cube mesh), or two of whose peers have no NVLink between them (ring), is wired directly:
+-- a switch joins all of its GPUs, with the same count on every pair.
 local function wiring_of(host, device)
-  local sum, counts, n = 0, {}, 0
+  local sum, counts, n, peers = 0, {}, 0, {}
   for _, other in ipairs(host.devices) do
     local link = other ~= device and host:has_link(device, other)
     if link and link.kind == "nvlink" and link.nvlinks then
-      sum = sum + link.nvlinks
+      sum, peers[#peers + 1] = sum + link.nvlinks, other
       if not counts[link.nvlinks] then counts[link.nvlinks], n = true, n + 1 end
     end
   end
   if sum > most_ports then return true end
+  for i, a in ipairs(peers) do
+    for k = i + 1, #peers do
+      local link = host:has_link(a, peers[k])
+      if link and link.kind and link.kind ~= "nvlink" then return false end
+    end
+  end
   if n > 1 then return false end
   return nil
 end
@@ -259,12 +266,13 @@ end
 ---@param host table               the host that the lines speak of
 ---@param lines tpl.topo.Line[]
 function M.fill(draft, host, lines)
-  local grids = grid_of.find(lines)
+  local grids, before = grid_of.find(lines), #draft.hosts
   for _, grid in ipairs(grids) do
     if grid.class == "matrix" then add_table(draft, host, grid) end
   end
   note_hidden(draft, grids)
-  for _, h in ipairs(draft.hosts) do M.infer_switches(h) end
+  M.infer_switches(host)
+  for i = before + 1, #draft.hosts do M.infer_switches(draft.hosts[i]) end
 end
 
 --- Say whether a text has such a table.

@@ -5,6 +5,9 @@
 --- Contents: bytes of the whole text (M.clean) - prefixes of a line - lines and hosts (M.read)
 local M = {}
 
+-- Longer lines are in none of the texts that are read; the limit keeps patterns that search backwards cheap.
+local max_line = 8192
+
 -- -- Bytes -----------------------------------------------------------------------------------------------------------
 
 -- UTF-16 with a byte order mark, as PowerShell's ">" writes it; characters outside ASCII become "?".
@@ -139,6 +142,7 @@ function M.read(text, name)
   local no = 0
   for line in (M.clean(text) .. "\n"):gmatch("([^\n]*)\n") do
     no = no + 1
+    if #line > max_line then line = line:sub(1, max_line) end
     local short, cut = strip(line)
     if cut and short:find("GPU%d") then page.stripped = page.stripped or no end
     if short:find("^%s*```") or short:find("^%s*~~~") then short = "" end

@@ -47,7 +47,7 @@ M.record = fields {
   schema = text, source = fields { kind = text, files = list(text) },
   hosts = list(fields {
     id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"),
-    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = whole }),
+    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = whole, distances = list(number) }),
     cpu = fields { vendor = text, model = text, isa = list(text), arch = text },
   }),
   networks = list(fields { hosts = list(text), gb_s = number, us = number, kind = text }),
@@ -65,7 +65,7 @@ M.record = fields {
     via_switch = flag, p2p = p2p, p2p_ba = p2p, gb_s = number, us = number, gb_s_ba = number, us_ba = number, data_ok = flag,
     source = word("measured", "stated", "assumed"),
   }),
-  nics = list(fields { name = text, host = text, device = text, pci = text, numa = numa, near = list(text), to = { map = path }, gb_s = number, gdr = flag }),
+  nics = list(fields { name = text, device = text, pci = text, host = text, numa = numa, near = list(text), to = { map = path }, gb_s = number, gdr = flag }),
   islands = list(fields { devices = list(text), full = flag, fabric = text }),
   suggest = any, doubts = list(doubt),
 }

@@ -7,18 +7,18 @@ M.accepted = "accepted: nvidia-smi topo -m, topo -p2p, -L, -q, nvlink -s, nvlink
 
 -- {what it is, patterns of which any one shows it}. Only words that the tools print themselves, not their names in a sentence or prompt.
 local others = {
+  { "output of amd-smi (AMD)", "LINK TYPE TABLE", "WEIGHT TABLE:", "HOPS TABLE:", "NUMA BW TABLE" },
   { "output of rocm-smi (AMD)", "ROCm System Management", "ROCm SMI Log", "%f[%w]XGMI%f[%W]", "Weight between two GPUs", "Hops between two GPUs",
     "Link Type between two GPUs", "Link Hops Count" },
-  { "output of amd-smi (AMD)", "LINK TYPE TABLE", "WEIGHT TABLE:", "HOPS TABLE:", "NUMA BW TABLE" },
   { "a table of Moore Threads GPUs", "MTHREADS", "Moore Threads", "MTLink", "%f[%w]MTT S%d" },
   { "output of npu-smi (Huawei)", "%f[%w]HCCS%f[%W]", "NPU%d+%s+X%s", "npu%-smi %d" },
-  { "output of xpu-smi (Intel)", "%f[%w]XL%d*%*?%f[%W].-GPU %d+/%d+", "GPU %d+/%d+%s", "Xe Link" },
+  { "output of xpu-smi (Intel)", "GPU %d+/%d+%s", "Xe Link" },
   { "output of mx-smi (MetaX)", "mx%-smi%s+version", "MetaX%s+System%s+Management", "%f[%w]MX%d*%s+MX%d*%s" },
   { "output of cnmon (Cambricon)", "CNMON", "%f[%w]MLU%d+%s+X%s" },
   { "output of hl-smi (Gaudi)", "HL%-SMI" },
   { "output of ixsmi (Iluvatar)", "IX%-ML" },
   { "output of hy-smi (Hygon)", "HY%-SMI", "DCU System Management" },
-  { "a NCCL graph file, not a topology: give the file that NCCL_TOPO_DUMP_FILE wrote", "^[^<]*<graphs[%s>]", "\n%s*<graphs[%s>]" },
+  { "a NCCL graph file, not a topology: give the file that NCCL_TOPO_DUMP_FILE wrote", "^[^<]*<graphs[%s>]", "\n[ \t]*<graphs[%s>]" },
   { "nvidia-smi -q in XML: give nvidia-smi -q without -x", "<nvidia_smi_log>" },
 }
 

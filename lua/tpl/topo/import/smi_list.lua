@@ -74,7 +74,12 @@ end
 --- Say whether a text has such lines.
 ---@param text string
 ---@return boolean
-function M.detect(text) return page_of.clean(text):find(gpu_line) ~= nil end
+function M.detect(text)
+  for _, line in ipairs(page_of.read(text).lines) do
+    if M.gpu(line.text) then return true end
+  end
+  return false
+end
 
 --- Read a text into a partial record. Raises code "format" when it has no such line.
 ---@param text string

@@ -72,7 +72,7 @@ local function link(facts, a, b, there, back)
   local p2p, p2p_ba = access(there), access(back)
   local kind = nvlinks and nvlinks > 0 and "nvlink" or pcie
   if not kind then return nil end
-  return { a = a.device.uid, b = b.device.uid, kind = kind, pcie = pcie, nvlinks = nvlinks, via_switch = via_switch, p2p = p2p,
+  return { a = a.device.uid, b = b.device.uid, kind = kind, pcie = pcie, nvlinks = nvlinks ~= 0 and nvlinks or nil, via_switch = via_switch, p2p = p2p,
     p2p_ba = differs(p2p, p2p_ba) and p2p_ba or nil, source = "stated" }
 end
 
