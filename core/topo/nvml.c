@@ -232,6 +232,13 @@ static void read_remote(const reader *r, unsigned link, tpl_nvml_link *out)
     if (ok(r, CALL(r->lib, DeviceGetNvLinkVersion, r->dev, link, &version))) out->version = (int)version;
 }
 
+/* A link that cannot carry peer traffic joins nothing; NCCL asks the same. Unknown counts as yes. */
+static bool can_p2p(const reader *r, unsigned link)
+{
+    unsigned has = 1;
+    return !ok(r, CALL(r->lib, DeviceGetNvLinkCapability, r->dev, link, NV_LINK_CAN_P2P, &has)) || has;
+}
+
 static void read_links(const reader *r)
 {
     tpl_nvml_gpu *g = r->gpu;
@@ -240,7 +247,7 @@ static void read_links(const reader *r)
         if (code == NV_OK || code == NV_NOT_SUPPORTED || code == NV_INVALID_ARGUMENT) g->knows_links = true;
         if (code == NV_INVALID_ARGUMENT) break; /* past the last link of this model */
         if (!ok(r, code)) continue;
-        if (active) read_remote(r, i, &g->links[g->n_links++]);
+        if (active && can_p2p(r, i)) read_remote(r, i, &g->links[g->n_links++]);
     }
 }
 

@@ -51,7 +51,7 @@ typedef struct tpl_nvml_gpu {
     bool knows_processes;
     int remapped_uncorrected, remap_pending, remap_failed; /* -1 unknown */
     int64_t ecc_uncorrected;                               /* since the driver was loaded, -1 unknown */
-    tpl_nvml_link links[NV_MAX_LINKS];                     /* active ones */
+    tpl_nvml_link links[NV_MAX_LINKS];                     /* active, and able to carry peer traffic */
     int n_links;
     bool knows_links;
     int c2c_links;     /* active links to the CPU, 0 none or unknown */

@@ -30,6 +30,7 @@ enum { /* nvmlReturn_t */
 
 enum { NV_MAX_LINKS = 36, NV_UUID_CAP = 96, NV_NAME_CAP = 96, NV_VBIOS_CAP = 32, NV_VERSION_CAP = 80 };
 enum { NV_P2P_READ = 0, NV_P2P_WRITE = 1, NV_P2P_NVLINK = 2 };
+enum { NV_LINK_CAN_P2P = 0 }; /* nvmlNvLinkCapability_t */
 enum { NV_LINK_GPU = 0, NV_LINK_IBMNPU = 1, NV_LINK_SWITCH = 2, NV_LINK_UNKNOWN = 0xff };
 enum { NV_FIELD_C2C_COUNT = 170, NV_FIELD_C2C_STATUS = 171, NV_FIELD_C2C_MB_S = 172, NV_FIELD_NVLINK_STATE = 165 };
 enum { NV_UNCORRECTED = 1, NV_VOLATILE = 0 };
@@ -114,6 +115,7 @@ typedef struct nv_field { /* nvmlFieldValue_t */
     X(DeviceGetTopologyCommonAncestor, (nv_device a, nv_device b, int *level))                   \
     X(DeviceGetP2PStatus, (nv_device a, nv_device b, int index, int *status))                    \
     X(DeviceGetNvLinkState, (nv_device d, unsigned link, int *active))                           \
+    X(DeviceGetNvLinkCapability, (nv_device d, unsigned link, int capability, unsigned *has))    \
     X(DeviceGetNvLinkVersion, (nv_device d, unsigned link, unsigned *version))                   \
     X(DeviceGetNvLinkRemotePciInfo_v2, (nv_device d, unsigned link, nv_pci *pci))                \
     X(DeviceGetNvLinkRemotePciInfo, (nv_device d, unsigned link, nv_pci *pci))                   \

@@ -105,6 +105,17 @@ describe("the probe with NVML", function()
     assert.same({ "nvlink", 18, true }, { l.kind, l.nvlinks, l.via_switch })
   end)
 
+  it("counts links that carry peer traffic, and the smaller number where the ends differ", function()
+    local want = machines.bridge()
+    want.devices[1].nvml = { p2p_links = 3 }
+    local got = probe(want)
+    assert.equal(3, link(got, machines.uuid(0), machines.uuid(1)).nvlinks)
+    assert.same({ "nvlink_asymmetric" }, codes(got.doubts))
+    for _, d in ipairs(want.devices) do d.nvml = { p2p_links = 0 } end
+    local l = link(probe(want), machines.uuid(0), machines.uuid(1))
+    assert.same({ "phb" }, { l.kind, l.nvlinks })
+  end)
+
   it("keeps peer access of both ways apart where they differ", function()
     local l = link(probe(machines.bridge()), machines.uuid(0), machines.uuid(1))
     assert.same({ "nvlink", 4, "phb" }, { l.kind, l.nvlinks, l.pcie })

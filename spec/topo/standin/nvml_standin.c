@@ -3,7 +3,7 @@
  * A stand-in for libnvidia-ml.so.1: it has no GPU and answers from a tpl record (YAML) that TPL_NVML_RECORD names, read
  * anew at each init. What a record cannot say lies under keys `nvml`: at the top {init: code}; in a device {open: code
  * of opening, lost: true (every other call says GPU_IS_LOST), width_now, hidden_peers: true (links do not tell their
- * ends, as in a VM), c2c: [MB/s of each link]}; in a slice {slot: its number}. With STANDIN_OLD calls of younger drivers
+ * ends, as in a VM), p2p_links: how many of its links carry peer traffic, c2c: [MB/s of each link]}; in a slice {slot: its number}. With STANDIN_OLD calls of younger drivers
  * are left out, as a library of about R470 does.
  */
 #include <stdio.h>
@@ -376,6 +376,15 @@ EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(nv_device d, unsigned link, int *
     OPEN(d);
     if ((int)link >= c->n_ends || json_is_true(extra(c->device, "hidden_peers"))) return NV_NOT_SUPPORTED;
     *type = c->ends[link] ? NV_LINK_GPU : NV_LINK_SWITCH;
+    return NV_OK;
+}
+
+EXPORT int nvmlDeviceGetNvLinkCapability(nv_device d, unsigned link, int capability, unsigned *has)
+{
+    OPEN(d);
+    json_t *n = extra(c->device, "p2p_links");
+    if (capability != NV_LINK_CAN_P2P || (int)link >= c->n_ends) return NV_NOT_SUPPORTED;
+    *has = !n || link < (unsigned)json_integer_value(n);
     return NV_OK;
 }
 
