@@ -81,7 +81,8 @@ describe("tpl doctor --bundle", function()
     tree.files["home/maria/topo.xml"] = '<system version="1" name="gpu17"><cpu numaid="0"/></system>\n'
     tree.files["etc/nccl.conf"] = "NCCL_OOB=10.1.2.3\n# for maria\n"
     tree.files["proc/4711/comm"] = "secret-app\n"
-    tree.files["var/log/kern.log"] = "Nov  2 gpu17 kernel: usb 1-1: SerialNumber: 0123456789ABC\nNov  2 gpu17 kernel: NVRM: Xid (PCI:0000:1a:00): 31, pid=99, name=maria-train, Ch 8\n"
+    tree.files["var/log/kern.log"] = "Nov  2 gpu17 kernel: usb 1-1: SerialNumber: 0123456789ABC\n"
+      .. "Nov  2 gpu17 kernel: NVRM: Xid (PCI:0000:1a:00): 31, pid=99, name=maria-train, Ch 8\n"
     tree_of.edit(tree, "proc/cmdline", "ro ", "ro ip=10.20.0.11 password=hunter2 ")
     tree_of.edit(tree, "proc/mounts", "tmpfs /dev/shm", "10.20.0.99:/export/maria /home/maria nfs4 rw 0 0\ntmpfs /dev/shm")
     tree.topo.devices[1].serial = "1654123456789"

@@ -63,6 +63,25 @@ describe("tpl doctor", function()
     assert.equal(2, helper.run({ "doctor", "--nccl-log", "/no/such.log", "--root", DIR .. "clean" }).code)
   end)
 
+  it("asks the library that TPL_NVML names for a tree without a topology", function()
+    local nvml = require("spec.support.nvml")
+    if not nvml.library() then return pending("the stand-in for NVML is not built (TPL_TESTS)") end
+    local dir = helper.folder()
+    local tree = tree_of.clean()
+    tree.topo, tree.links = nil, {}
+    for path in pairs(tree.files) do if path:find("^proc/driver/nvidia/gpus") or path:find("^sys/devices/pci") then tree.files[path] = nil end end
+    tree_of.write(tree, dir)
+    local record = helper.write(dir .. "/machine.yaml", require("tpl.yaml").encode(require("spec.topo.standin.machines").reference()))
+    local report = nvml.with_env({ TPL_NVML = nvml.library(), TPL_NVML_RECORD = record }, function() return assert(doctor.examine { root = dir }) end)
+    helper.remove(dir)
+    local found = {}
+    for _, c in ipairs(report.checks) do found[c.code] = c end
+    assert.equal("fail", found.mig_mode.status) -- GPU 2 and 3 of the reference host are cut into slices
+    assert.matches("GPU 2 .*GPU 3", found.mig_mode.evidence)
+    assert.equal("ok", found.nvlink_p2p.status)
+    assert.matches("GPU 1 .*10.0 GiB", found.gpu_busy.evidence)
+  end)
+
   it("never trips over an empty or damaged tree", function()
     local dir = helper.folder()
     local function run()

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Give the environment that a host's processes run with, and the settings that NCCL reads from files.
 -- A recorded tree keeps it as the system does (proc/self/environ, NUL between) or as lines NAME=VALUE in the file `env`; both may
--- be there, `env` wins; without them that of process 1 (the server of a container) or etc/environment stands in. A tree with neither runs with the environment of tpl itself: so a host's / can be mounted and looked at.
+-- be there, `env` wins; without them that of process 1 (the server of a container) or etc/environment stands
+-- in. A tree with none of them runs with the environment of tpl itself: so a host's / can be mounted and looked at.
 local M = {}
 
 ---@class tpl.doctor.Setting

@@ -46,7 +46,7 @@ local LIB_DIRS = {
 local function driver_mismatch(f)
   local version, where = kernel_version(f)
   if not version then return skip("/proc/driver/nvidia/version and /sys/module/nvidia/version are absent") end
-  local loaded, told = f.host:word("sys/module/nvidia/version"), f.topo and f.topo.hosts and f.topo.hosts[1] and f.topo.hosts[1].driver
+  local loaded = f.host:word("sys/module/nvidia/version")
   local fix = "reboot, or unload and load the modules: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia"
   if loaded and loaded ~= version then
     return fail(string.format("/proc/driver/nvidia/version says %s, /sys/module/nvidia/version %s", version, loaded), fix)
@@ -57,7 +57,6 @@ local function driver_mismatch(f)
         version), fix) end
     end
   end
-  if told and told ~= version and f.host.origin ~= "live" then return fail(string.format("NVML says driver %s, %s %s", told, where, version), fix) end
   local found = {}
   for _, dir in ipairs(LIB_DIRS) do
     for _, name in ipairs(f.host:list(dir) or {}) do
@@ -79,6 +78,9 @@ local function device_files(f)
   if not f.host:list("dev") then return skip("/dev is not recorded") end
   local gone = no_gpu(f)
   if gone then return gone end
+  local any = false
+  for _, name in ipairs(f.host:list("dev")) do any = any or name:find("^nvidia") ~= nil end
+  if not any and f.host.origin ~= "live" then return skip("no /dev/nvidia* is recorded") end
   local missing, whole = {}, 0
   for i, gpu in ipairs(f.gpus) do
     if gpu.kind == "gpu" then
@@ -255,13 +257,18 @@ local function gpu_busy(f)
   return ok("%d GPUs are free", known)
 end
 
+local MIG_WORDS = { on = "on", enabled = "on", off = "off", disabled = "off" }
+
+local function mig_word(word) return MIG_WORDS[tostring(word):lower()] end
+
 local function gpu_unused(f)
   if #f.group < 2 then return skip("fewer than two GPUs would be used") end
   local idle, working = {}, 0
   for _, gpu in ipairs(f.group) do
     local b = gpu.busy
     if type(b) ~= "table" or not b.pids and not b.used_bytes then return skip("the topology does not say who uses the GPUs") end
-    if #(b.pids or {}) > 0 or (b.used_bytes or 0) > 2 ^ 30 then working = working + 1 else idle[#idle + 1] = gpu.title end
+    local cut = gpu.kind == "mig" or gpu.mig and mig_word(gpu.mig.mode) == "on"
+    if #(b.pids or {}) > 0 or (b.used_bytes or 0) > 2 ^ 30 then working = working + 1 elseif not cut then idle[#idle + 1] = gpu.title end
   end
   if working == 0 then return ok("nothing runs on the %d GPUs", #f.group) end
   if #idle > 0 then
@@ -272,10 +279,6 @@ local function gpu_unused(f)
 end
 
 -- -- MIG --------------------------------------------------------------------------------------------------------------
-
-local MIG_WORDS = { on = "on", enabled = "on", off = "off", disabled = "off" }
-
-local function mig_word(word) return MIG_WORDS[tostring(word):lower()] end
 
 local function mig_mode(f)
   local gone = no_gpu(f)

@@ -91,7 +91,8 @@ end
 local function transport(f)
   local gone = no_log(f)
   local sockets = f.log and select(f, function(p) return p.transport:find("^NET/Socket") end) or {}
-  local fix = "NCCL_IB_DISABLE unset; NCCL_DEBUG_SUBSYS=INIT,NET shows why IB was left (`NET/IB : No device found`, a missing libibverbs or plugin); in a container --device /dev/infiniband"
+  local fix = "NCCL_IB_DISABLE unset; NCCL_DEBUG_SUBSYS=INIT,NET shows why IB was left (`NET/IB : No device found`, a missing libibverbs "
+    .. "or plugin); in a container --device /dev/infiniband"
   if f.log then
     local rdma = f:rdma()
     local ib = f.log.ib_seen and "the log itself names IB" or (#rdma > 0 and rdma[1].name .. " is in " .. rdma[1].where) or nil
