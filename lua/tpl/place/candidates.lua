@@ -230,25 +230,34 @@ function M.enumerate(topo, model, want, uids)
   return out, refused
 end
 
--- Prices are estimates: what is this close to the best is as good, and then fewer devices and fewer cuts win. So are caches, where
--- none holds what is wanted: the better price wins.
-local NEAR, NEAR_KV = 0.05, 0.10
+-- Prices are estimates: what is this close to the best is as good. Then more and smaller replicas win, and of those on as many devices
+-- the one with fewer cuts. Throughput rests on a guess of the load, so it is told apart less finely than the time of a token. So are
+-- caches, where none holds what is wanted: the better price wins.
+local NEAR = { throughput = 0.20, latency = 0.05 }
+local NEAR_KV = 0.10
 
 local function simpler(a, b)
-  if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
   if a.is_wide ~= b.is_wide then return b.is_wide end
   if a.pp ~= b.pp then return a.pp < b.pp end
   if a.is_ep ~= b.is_ep then return b.is_ep end
-  if a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then
-    return a.estimate.kv_tokens > b.estimate.kv_tokens
+  if a.uneven ~= b.uneven then
+    if a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then return a.estimate.kv_tokens > b.estimate.kv_tokens end
+    return b.uneven
   end
-  return not a.uneven and b.uneven or false
+  return a.score > b.score
 end
 
--- Sort the head of a list, whose items are nearly as good as the first by `value`, by another order.
-local function resort_head(list, value, near, before)
-  local head, best = {}, value(list[1])
-  while list[#head + 1] and value(list[#head + 1]) >= best * (1 - near) do head[#head + 1] = list[#head + 1] end
+-- The items of a list that are nearly as good as the first by `value`: how many.
+local function n_near(list, value, near)
+  local n, best = 0, value(list[1])
+  while list[n + 1] and value(list[n + 1]) >= best * (1 - near) do n = n + 1 end
+  return n
+end
+
+-- Sort the first n of a list by another order.
+local function resort(list, n, before)
+  local head = {}
+  for i = 1, n do head[i] = list[i] end
   table.sort(head, before)
   for i, c in ipairs(head) do list[i] = c end
 end
@@ -266,12 +275,38 @@ local function by_kv(a, b)
   return by_score(a, b)
 end
 
+local function by_replicas(a, b)
+  if a.n ~= b.n then return a.n > b.n end
+  return by_score(a, b)
+end
+
+-- Candidates that all hold what is wanted.
+local function sort_fitting(list, goal)
+  table.sort(list, by_score)
+  local n = n_near(list, score_of, NEAR[goal])
+  resort(list, n, by_replicas)
+  local first, same, rest = list[1], {}, {}
+  for i = 1, n do
+    local c = list[i]
+    table.insert(c.n == first.n and c.tp * c.pp == first.tp * first.pp and same or rest, c)
+  end
+  table.sort(same, simpler)
+  for i, c in ipairs(same) do list[i] = c end
+  for i, c in ipairs(rest) do list[#same + i] = c end
+end
+
+local function sort_short(list)
+  table.sort(list, by_kv)
+  resort(list, n_near(list, kv_of, NEAR_KV), by_score)
+end
+
 -- What stands above all prices: it holds what is wanted and keeps the requirements.
 local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 
 --- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
 ---@param list tpl.Candidate[]
-function M.sort(list)
+---@param goal "throughput"|"latency"
+function M.sort(list, goal)
   local by_rank, ranks = {}, {}
   for _, c in ipairs(list) do
     local r = rank(c)
@@ -285,13 +320,7 @@ function M.sort(list)
   local n = 0
   for _, r in ipairs(ranks) do
     local part = by_rank[r]
-    if part[1].fits then
-      table.sort(part, by_score)
-      resort_head(part, score_of, NEAR, simpler)
-    else
-      table.sort(part, by_kv)
-      resort_head(part, kv_of, NEAR_KV, by_score)
-    end
+    if part[1].fits then sort_fitting(part, goal) else sort_short(part) end
     for _, c in ipairs(part) do
       n = n + 1
       list[n] = c
