@@ -63,7 +63,7 @@ function M.finish(record)
   record.source = record.source or { kind = "record", files = {} }
   device_defaults(record)
   clean_links(record, check_names(record))
-  for _, d in ipairs(record.devices) do usable.judge(d) end
+  usable.judge_all(record.devices)
   near.fill(record)
   local t = graph.new(record)
   t.islands = islands.find(t)

@@ -45,6 +45,7 @@ local record_keys = { "source", "hosts", "networks", "devices", "links", "nics",
 
 local function looks_like_record(text)
   if text:find("^%s*[{%[]%s*[\"%]}{]") then return true end
+  if text:find("\n[ \t]*GPU%d+[ \t]+X[ \t]") then return false end
   for _, key in ipairs(record_keys) do
     if text:find("^" .. key .. ":") or text:find("\n" .. key .. ":") then return true end
   end

@@ -153,7 +153,9 @@ describe("tpl.topo.import", function()
       ["rocm%-smi"] = "=== ROCm System Management Interface ===\n", ["NCCL graph file"] = "<!-- a -->\n<graphs version=\"1\"></graphs>\n",
       ["root element <html>"] = "<html><body>GPU0</body></html>", ["plain nvidia%-smi"] = "| NVIDIA-SMI 550.1   Driver Version: 550.1 |\n",
       ["without %-x"] = "<?xml version=\"1.0\" ?>\n<nvidia_smi_log></nvidia_smi_log>", ["no topology"] = see.fixture_text("weights-only.negative.txt"),
-      ["empty"] = " \n", ["Moore Threads"] = "| MTHREADS | Device 0 |\n| Device 0 | X |\n", ["nvidia%-smi was not found"] = "sh: nvidia-smi: command not found\n",
+      ["empty"] = " \n",
+      ["ixsmi topo"] = "$ ixsmi topo -m\n" .. see.fixture_text("index-gaps.topo.txt"),
+      ["Moore Threads"] = "| MTHREADS | Device 0 |\n| Device 0 | X |\n", ["nvidia%-smi was not found"] = "sh: nvidia-smi: command not found\n",
     }
     for word, text in pairs(cases) do
       local e = see.refusal(text)
@@ -166,6 +168,11 @@ describe("tpl.topo.import", function()
 
   it("is not put off by another vendor's command that was not found", function()
     local r = import.read("$ rocm-smi\nbash: rocm-smi: command not found\n" .. see.fixture_text("index-gaps.topo.txt"), "x")
+    assert.equal(3, #r.devices)
+  end)
+
+  it("is not misled by titles that look like keys of a record", function()
+    local r = import.read("hosts:\ndevices:\n" .. see.fixture_text("index-gaps.topo.txt"), "x")
     assert.equal(3, #r.devices)
   end)
 
