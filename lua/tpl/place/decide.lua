@@ -99,7 +99,7 @@ local function layers_gain(topo, model, want, best)
   end
   local even = uneven and cost.estimate(topo, model, { stages = stages }, want)
   local gain = even and best.estimate.kv_tokens - even.kv_tokens or 0
-  if gain <= 0 then return nil end
+  if gain < 0.01 * best.estimate.kv_tokens then return nil end
   if even.kv_tokens == 0 then return "layers cut by memory: an even cut does not fit" end
   return ("layers cut by memory: +%d KV tokens (%+.0f %%) over an even cut"):format(gain, 100 * gain / even.kv_tokens)
 end
