@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
---- TP=2 inside NVLink pairs, pipelines across them. Heuristic: pairs by a best matching over the NVLink links whose P2P is not
---- refused; devices without a partner stay free. Refuses a machine without such a pair.
+--- TP=2 inside NVLink pairs, pipelines across them. Heuristic: pairs of equal devices by a best matching over the NVLink links
+--- whose P2P is not refused; devices without a partner stay free. Refuses a machine without such a pair.
 local candidates = require "tpl.place.candidates"
 local decide = require "tpl.place.decide"
 local groups = require "tpl.topo.groups"
@@ -17,10 +17,14 @@ end
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
   local quiet, excluded = pools.quiet(topo, want.uids)
-  local list, found = {}, nvlink_pairs(topo, quiet)
-  if #found == 0 then return nil, "no two devices are joined by NVLink" end
-  for pp = want.pp or 1, want.pp or math.min(#found, model.n_layer) do
-    for _, c in ipairs(candidates.one(topo, model, want, quiet, 2, pp, found)) do list[#list + 1] = c end
+  local list, n_pairs = {}, 0
+  for _, pool in ipairs(pools.alike(topo, quiet)) do
+    local found = nvlink_pairs(topo, pool.uids)
+    n_pairs = n_pairs + #found
+    for pp = want.pp or 1, want.pp or math.min(#found, model.n_layer) do
+      for _, c in ipairs(candidates.one(topo, model, want, pool.uids, 2, pp, found)) do list[#list + 1] = c end
+    end
   end
+  if n_pairs == 0 then return nil, "no two equal devices are joined by NVLink" end
   return decide.among(topo, model, want, list, { what = "NVLink pairs", excluded = excluded })
 end

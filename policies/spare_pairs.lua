@@ -6,9 +6,9 @@ local decide = require "tpl.place.decide"
 local groups = require "tpl.topo.groups"
 local pools = require "tpl.place.pools"
 
--- Devices in the order in which they are given away, and the NVLink pairs.
+-- Equal devices in the order in which they are given away, and their NVLink pairs.
 local function order(topo, uids)
-  local partner, list, whole = {}, {}, {}
+  local partner, lone, whole = {}, {}, {}
   for _, pair in ipairs(groups.matching(topo, uids)) do
     local link = groups.weakest(topo, pair)
     if link and link.kind == "nvlink" then
@@ -16,7 +16,9 @@ local function order(topo, uids)
       partner[pair[1]], partner[pair[2]] = true, true
     end
   end
-  for _, uid in ipairs(uids) do if not partner[uid] then list[#list + 1] = uid end end
+  for _, uid in ipairs(uids) do if not partner[uid] then lone[#lone + 1] = { uid } end end
+  local list = {}
+  for _, one in ipairs(pools.in_line(topo, lone)) do list[#list + 1] = one[1] end
   for i = #whole, 1, -1 do -- the best pair is kept longest
     for _, uid in ipairs(whole[i]) do list[#list + 1] = uid end
   end
@@ -40,20 +42,31 @@ local function kept(whole, placement)
   return #out > 0 and table.concat(out, ", ") or "none"
 end
 
+-- n of a pool's devices. An even number is taken as whole pairs, so the lone devices are skipped when they do not come out even.
+local function taken_of(pool, n)
+  local lone = #pool.list - 2 * #pool.whole
+  if n <= lone then return first(pool.list, n) end
+  return n % 2 == 0 and first({ unpack(pool.list, lone + 1) }, n) or first(pool.list, n)
+end
+
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
   want.replicas = want.replicas or 1
   local quiet, excluded = pools.quiet(topo, want.uids)
-  local list, whole = order(topo, quiet)
-  for n = 1, #list do
-    -- an even number is taken as whole pairs, so the lone devices are skipped when they do not come out even
-    local lone = #list - 2 * #whole
-    local taken = n <= lone and first(list, n) or n % 2 == 0 and first({ unpack(list, lone + 1) }, n) or first(list, n)
-    local placement = #taken == n and decide.choose(topo, model, want, { { uids = taken, what = ("%d devices"):format(n), excluded = excluded } },
-      function(c) return c.tp * c.pp * c.n == n and c.fits end)
-    if placement then
-      table.insert(placement.reasons, "NVLink pairs that stay whole: " .. kept(whole, placement))
-      return placement
+  local kinds, all_whole = pools.alike(topo, quiet), {}
+  for _, pool in ipairs(kinds) do
+    pool.list, pool.whole = order(topo, pool.uids)
+    for _, pair in ipairs(pool.whole) do all_whole[#all_whole + 1] = pair end
+  end
+  for n = 1, #quiet do
+    for _, pool in ipairs(kinds) do
+      local taken = taken_of(pool, n)
+      local placement = #taken == n and decide.choose(topo, model, want, { { uids = taken, what = ("%d devices"):format(n), excluded = excluded } },
+        function(c) return c.tp * c.pp * c.n == n and c.fits end)
+      if placement then
+        table.insert(placement.reasons, "NVLink pairs that stay whole: " .. kept(all_whole, placement))
+        return placement
+      end
     end
   end
   return decide.choose(topo, model, want, { { uids = quiet, what = "all devices", excluded = excluded } })

@@ -87,6 +87,7 @@ local function rank_bytes(stage, rank, i_stage, n_stages, opts)
   end
   r.kv_rank = memory.kv(shape, stage.sums, rank.part, opts.kv_element)
   r.kv_per_token = r.kv_rank.per_token * rank.part.seqs
+  r.kv_full_per_token, r.kv_window_bytes = r.kv_rank.full * rank.part.seqs, memory.window_bytes(r.kv_rank, opts.context, opts.concurrency)
   r.room = r.capacity and r.capacity - r.weights - r.arena - r.comm - r.other
   return r
 end

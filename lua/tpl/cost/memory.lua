@@ -118,6 +118,16 @@ function M.kv_bytes(kv, tokens, n)
   return bytes * kv.seqs
 end
 
+--- Give the bytes that the layers with a window take for `n` sequences of up to `context` tokens; they do not grow any more.
+---@param kv tpl.cost.KvRank
+---@param context integer
+---@param n integer
+function M.window_bytes(kv, context, n)
+  local bytes = 0
+  for _, w in ipairs(kv.windows) do bytes = bytes + w.bytes * math.min(w.positions, context) * n end
+  return bytes * kv.seqs
+end
+
 --- Give the tokens of `n` sequences that fit in `room` bytes, in whole pages of 16.
 ---@param kv tpl.cost.KvRank
 ---@param room number

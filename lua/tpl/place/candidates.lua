@@ -18,7 +18,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field pp integer
 ---@field n integer            replicas
 ---@field replicas table[]     as a placement has them
----@field estimate table?      cost.estimate of the first replica
+---@field estimate table?      cost.estimate of the replica with least room
 ---@field fits boolean         holds want.context x want.concurrency (or want.kv_tokens)
 ---@field holds_one boolean    holds one request of want.context
 ---@field score number?        higher is better
@@ -26,6 +26,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field uneven boolean       shares follow memory
 ---@field is_ep boolean        ranks have requests and experts of their own
 ---@field is_wide boolean      a group lies on several hosts
+---@field instead_of tpl.Candidate?  the better price of larger replicas, which was not better by enough
 ---@field unmet integer        requirements of the deployment that it breaks
 
 local function wanted_tokens(want)
@@ -139,6 +140,21 @@ local function cutter(topo, model, want)
   end
 end
 
+-- The estimate of the replica with least room: on mixed or partly filled devices replicas differ, and each must hold the model.
+local function worst_estimate(topo, model, want, chains, replicas)
+  local worst, seen = nil, {}
+  for i, replica in ipairs(replicas) do
+    local key = likeness(topo, chains[i])
+    if not seen[key] then
+      seen[key] = true
+      local e, problem = cost.estimate(topo, model, replica, want)
+      if not e then err.throw(problem) end
+      if not worst or e.kv_tokens < worst.kv_tokens or e.kv_tokens == worst.kv_tokens and e.itl_us > worst.itl_us then worst = e end
+    end
+  end
+  return worst
+end
+
 local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
@@ -147,9 +163,7 @@ local function candidate(topo, model, want, chains, how)
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, chain, how, cut(chain)) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
     is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
-  local problem
-  c.estimate, problem = cost.estimate(topo, model, replicas[1], want)
-  if not c.estimate then err.throw(problem) end
+  c.estimate = worst_estimate(topo, model, want, chains, replicas)
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
   c.unmet = #unmet
@@ -283,7 +297,7 @@ end
 -- Candidates that all hold what is wanted.
 local function sort_fitting(list, goal)
   table.sort(list, by_score)
-  local n = n_near(list, score_of, NEAR[goal])
+  local n, best = n_near(list, score_of, NEAR[goal]), list[1]
   resort(list, n, by_replicas)
   local first, same, rest = list[1], {}, {}
   for i = 1, n do
@@ -293,6 +307,7 @@ local function sort_fitting(list, goal)
   table.sort(same, simpler)
   for i, c in ipairs(same) do list[i] = c end
   for i, c in ipairs(rest) do list[#same + i] = c end
+  if list[1].n > best.n then list[1].instead_of = best end
 end
 
 local function sort_short(list)
@@ -309,6 +324,7 @@ local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 function M.sort(list, goal)
   local by_rank, ranks = {}, {}
   for _, c in ipairs(list) do
+    c.instead_of = nil
     local r = rank(c)
     if not by_rank[r] then
       by_rank[r] = {}

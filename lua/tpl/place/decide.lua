@@ -56,6 +56,11 @@ local function reasons_for(topo, model, want, best, attempt, extra)
     if link then out[#out + 1] = ("the weakest link of its first group is %s%s"):format(link.kind, link.nvlinks and (" x%d"):format(link.nvlinks) or "") end
   end
   if first.shares then out[#out + 1] = ("shares of the first group, in KV head groups: %s"):format(table.concat(first.shares, "/")) end
+  local larger = best.instead_of
+  if larger then
+    out[#out + 1] = ("%s is priced %.0f %% higher, less than estimates may be off: smaller replicas were taken"):format(larger.name,
+      100 * (larger.score / best.score - 1))
+  end
   if not best.fits then
     out[#out + 1] = ("nothing holds want.context %d x want.concurrency %d; this holds most"):format(want.context, want.concurrency)
   end
@@ -144,6 +149,18 @@ function M.choose(topo, model, want, attempts, filter)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 
+-- Memory that ranks on CPUs share; nil where some of it is not known.
+local function free_bytes(topo, uids)
+  local sum = 0
+  for _, uid in ipairs(uids) do
+    local d = topo:dev(uid)
+    local free = d.free_bytes or d.mem_bytes
+    if not free then return nil end
+    sum = sum + free
+  end
+  return sum
+end
+
 --- Place ranks on the cores of a CPU-only machine: as many as are asked for, else one for each NUMA node where the model's heads
 --- allow it.
 function M.cpus(topo, model, want)
@@ -151,6 +168,10 @@ function M.cpus(topo, model, want)
   local tp = want.tp or (pp * n == 1 and #uids <= (model.n_kv or 1) and #uids or 1)
   if tp * pp * n > #uids then
     return nil, ("tp=%d pp=%d x%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, n, tp * pp * n, #uids)
+  end
+  local free = free_bytes(topo, uids)
+  if free and model.weight_bytes * n > free then
+    return nil, ("weights need %.1f GiB, %.1f GiB are free"):format(model.weight_bytes * n / 2 ^ 30, free / 2 ^ 30)
   end
   local list, replicas = groups.partition(topo, uids, tp), {}
   for r = 1, n do

@@ -33,7 +33,8 @@ local function ranks_of(plan, estimate, replica, list, index)
       at = at + 1
       local e = estimate.ranks[at]
       list[#list + 1] = { rank = index * plan.n_ranks + at - 1, local_rank = r - 1, replica = index, stage = s, device = plan.topo:dev(uid),
-        weights = e.weights, arena = e.arena, comm = e.comm, io = 0, other = e.other, kv_per_token = e.kv_per_token, shards = shards_of(plan, s, r) }
+        weights = e.weights, arena = e.arena, comm = e.comm, io = 0, other = e.other, kv_per_token = e.kv_full_per_token, window_bytes = e.kv_window_bytes,
+        shards = shards_of(plan, s, r) }
     end
   end
 end
@@ -58,12 +59,15 @@ function M.fill(plan)
   end
   plan.threads, plan.is_pinned = cores.assign(plan.ranks, plan.deploy.threads)
   plan.pools = budget.pools(plan.ranks, plan.deploy.devices.usable)
+  for _, pool in ipairs(plan.pools) do -- layers with a window keep that many positions of each request, however long it is
+    for _, b in ipairs(pool.ranks) do pool.fixed = pool.fixed + b.window_bytes end
+  end
   plan.wish = { tokens = plan.deploy.kv.tokens, page = plan.deploy.kv.page, context = plan.context, concurrency = plan.deploy.want.concurrency }
   plan.kv.tokens, plan.kv.pages = budget.kv(plan.wish, plan.pools)
   plan.limiting = budget.limiting(plan.ranks, plan.pools, plan.kv.page)
   budget.strand(plan.pools, plan.kv.page)
   for _, b in ipairs(plan.ranks) do
-    b.kv = math.ceil(b.kv_per_token * plan.kv.pages * plan.kv.page)
+    b.kv = math.ceil(b.kv_per_token * plan.kv.pages * plan.kv.page + b.window_bytes)
     b.total = b.weights + b.arena + b.comm + b.kv + b.other
   end
 end
