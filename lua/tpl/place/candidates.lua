@@ -26,6 +26,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field uneven boolean       shares follow memory
 ---@field is_ep boolean        ranks have requests and experts of their own
 ---@field is_wide boolean      a group lies on several hosts
+---@field is_mixed boolean     devices of several models
 ---@field instead_of tpl.Candidate?  the better price of larger replicas, which was not better by enough
 ---@field unmet integer        requirements of the deployment that it breaks
 
@@ -155,6 +156,16 @@ local function worst_estimate(topo, model, want, chains, replicas)
   return worst
 end
 
+local function is_mixed(topo, chain)
+  local name = topo:dev(chain[1][1]).name
+  for _, group in ipairs(chain) do
+    for _, uid in ipairs(group) do
+      if topo:dev(uid).name ~= name then return true end
+    end
+  end
+  return false
+end
+
 local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
@@ -162,7 +173,8 @@ local function candidate(topo, model, want, chains, how)
   local cut = cutter(topo, model, want)
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, chain, how, cut(chain)) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
-    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]) }
+    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]),
+    is_mixed = is_mixed(topo, first) }
   c.estimate = worst_estimate(topo, model, want, chains, replicas)
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
@@ -244,10 +256,13 @@ function M.enumerate(topo, model, want, uids)
   return out, refused
 end
 
--- Prices are estimates: what is this close to the best is as good. Then more and smaller replicas win, and of those on as many devices
--- the one with fewer cuts. Throughput rests on a guess of the load, so it is told apart less finely than the time of a token. So are
--- caches, where none holds what is wanted: the better price wins.
+-- Prices are estimates: what is this close to the best is as good. Then more and smaller replicas win (they fail alone). Throughput rests
+-- on a guess of the load, so it is told apart less finely than the time of a token.
 local NEAR = { throughput = 0.20, latency = 0.05 }
+-- Of replicas of one size the one with fewer cuts wins where prices are this close; on unequal devices one group with uneven shares, whose
+-- tokens come sooner, unless a pipeline is clearly better.
+local NEAR_CUT, NEAR_MIXED = 0.05, 0.20
+-- Where none holds what is wanted, the better price among caches this close.
 local NEAR_KV = 0.10
 
 local function simpler(a, b)
@@ -294,15 +309,19 @@ local function by_replicas(a, b)
   return by_score(a, b)
 end
 
--- Candidates that all hold what is wanted.
+-- Candidates that all hold what is wanted: the best price, or more replicas if they are nearly as good; of that size the simplest of
+-- what is very near.
 local function sort_fitting(list, goal)
   table.sort(list, by_score)
   local n, best = n_near(list, score_of, NEAR[goal]), list[1]
   resort(list, n, by_replicas)
-  local first, same, rest = list[1], {}, {}
+  local first = list[1]
+  local near = first.is_mixed and NEAR_MIXED or NEAR_CUT
+  local same, rest = {}, {}
   for i = 1, n do
     local c = list[i]
-    table.insert(c.n == first.n and c.tp * c.pp == first.tp * first.pp and same or rest, c)
+    local is_near = c.n == first.n and c.tp * c.pp == first.tp * first.pp and c.score >= first.score * (1 - near)
+    table.insert(is_near and same or rest, c)
   end
   table.sort(same, simpler)
   for i, c in ipairs(same) do list[i] = c end
