@@ -49,7 +49,7 @@ static cpu_set_t *set_of(const int *cpus, int n, size_t *bytes)
 }
 
 /* Pinning by attribute places the thread (and its stack's first touch) before it runs. Threads that share a set begin on
- * a core each: the kernel leaves them there while nothing else wants it, and they do not begin all on one. */
+ * different cores of it. */
 static int create(tpl_thread *t, const tpl_thread_desc *desc, bool pin)
 {
     pthread_attr_t attr;

@@ -253,6 +253,23 @@ static tpl_status load(tpl_engine *e, tpl_err *err)
 
 enum { MAX_PINNED = 1024 }; /* beyond, the system places the threads */
 
+/* Thread i's part of its rank's cores: a core each, or more where there are more; with fewer cores than threads they
+ * share all. On a busy machine a team that shares its set is put on one core again and again: decoding took twice as long
+ * (2 threads on 2 cores, load 9). */
+static void share_cores(tpl_thread_desc *d, const tpl_place *p, int i, int nth)
+{
+    int n = p->n_cpus;
+    d->cpus = p->cpus;
+    d->n_cpus = n;
+    if (n < nth) {
+        d->start = n ? i % n + 1 : 0;
+        return;
+    }
+    int first = (int)((int64_t)n * i / nth);
+    d->cpus = p->cpus + first;
+    d->n_cpus = (int)((int64_t)n * (i + 1) / nth) - first;
+}
+
 static tpl_status start(tpl_engine *e, tpl_err *err)
 {
     int cpus[MAX_PINNED], n = tpl_cpu_list(cpus, MAX_PINNED), at = 0;
@@ -271,11 +288,7 @@ static tpl_status start(tpl_engine *e, tpl_err *err)
                                   .name = name,
                                   .cpus = &cpus[pin ? at : 0],
                                   .n_cpus = pin ? 1 : 0 };
-            if (e->desc.places) {
-                d.cpus = r->place.cpus;
-                d.n_cpus = r->place.n_cpus;
-                d.start = r->place.n_cpus ? i % r->place.n_cpus + 1 : 0;
-            }
+            if (e->desc.places) share_cores(&d, &r->place, i, r->nth);
             TPL_TRY(tpl_thread_start(&r->threads[i], &d, err));
             if (!tpl_thread_is_pinned(r->threads[i])) r->is_pinned = false;
         }

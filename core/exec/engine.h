@@ -18,7 +18,7 @@ typedef struct tpl_engine tpl_engine;
 
 /* Where a rank's threads run and where its memory lies. */
 typedef struct tpl_place {
-    const int *cpus; /* borrowed until open returns; NULL: anywhere */
+    const int *cpus; /* the threads part them; borrowed until open returns; NULL: anywhere */
     int n_cpus;
     int numa; /* node, -1: anywhere */
 } tpl_place;

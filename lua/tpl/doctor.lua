@@ -16,14 +16,18 @@ local M = {}
 ---@field why string       what goes wrong otherwise
 ---@field fix string?      the command that helps; nil unless warn or fail
 
-local FILES = { "gpu", "pcie", "fabric", "rdma", "limits", "numa", "env", "nccl", "model", "k8s" }
+local GROUPS = {
+  require("tpl.doctor.checks.gpu"), require("tpl.doctor.checks.pcie"), require("tpl.doctor.checks.fabric"), require("tpl.doctor.checks.rdma"),
+  require("tpl.doctor.checks.limits"), require("tpl.doctor.checks.numa"), require("tpl.doctor.checks.env"), require("tpl.doctor.checks.nccl"),
+  require("tpl.doctor.checks.model"), require("tpl.doctor.checks.k8s"),
+}
 
 --- List the checks: {code, group, what, why, run}, in the order in which they are shown.
 ---@return table[]
 function M.checks()
   local out = {}
-  for _, file in ipairs(FILES) do
-    for _, check in ipairs(require("tpl.doctor.checks." .. file)) do out[#out + 1] = check end
+  for _, group in ipairs(GROUPS) do
+    for _, check in ipairs(group) do out[#out + 1] = check end
   end
   return out
 end

@@ -133,7 +133,8 @@ local function from_config(r)
   local format_of, formats = quant.read(r, plain), {}
   local s = { arch = c.arch, n_layer = c.n_layer, hidden = c.hidden, n_head = c.n_head, n_kv = c.n_kv, head_dim = c.head_dim,
     vocab = c.vocab, context = c.context, n_expert = c.n_expert, n_expert_used = c.n_expert_used, is_moe = c.n_expert > 0,
-    tied = c.tied, kv_whole = c.kv_whole or false, ffn = c.ffn, expert_ffn = c.expert_ffn, layers = {}, params = 0, active_params = 0, weight_bytes = 0, exact = false }
+    tied = c.tied, kv_whole = c.kv_whole or false, ffn = c.ffn, expert_ffn = c.expert_ffn, layers = {}, params = 0, active_params = 0,
+    weight_bytes = 0, exact = false }
   local seen, ffn_unit, expert_unit = {}, 1, 1
   for i = 0, c.n_layer - 1 do
     local layer, units = layer_of(c, i, format_of, plain, formats)

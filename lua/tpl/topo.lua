@@ -10,10 +10,15 @@ local usable = require("tpl.topo.usable")
 local M = {}
 
 local function device_defaults(record)
-  local index = {}
+  local index, hosts = {}, {}
+  for _, host in ipairs(record.hosts) do hosts[host.id] = true end
   for _, d in ipairs(record.devices) do
     d.kind = d.kind or "gpu"
     d.host = d.host or record.hosts[1].id
+    if not hosts[d.host] then
+      record.hosts[#record.hosts + 1] = { id = d.host }
+      hosts[d.host] = true
+    end
     index[d.host] = index[d.host] or {}
     local kinds = index[d.host]
     d.index = d.index or kinds[d.kind] or 0
@@ -49,11 +54,16 @@ end
 ---@return tpl.Topo
 function M.finish(record)
   for _, name in ipairs { "hosts", "networks", "devices", "links", "nics", "doubts" } do record[name] = record[name] or {} end
-  if not record.hosts[1] then record.hosts[1] = { id = "host0" } end
+  local first = record.devices[1]
+  if not record.hosts[1] then record.hosts[1] = { id = first and first.host or "host0" } end
+  for i, host in ipairs(record.hosts) do
+    host.id = host.id or "host" .. i - 1
+    for k, node in ipairs(host.numa or {}) do node.id = node.id or k - 1 end
+  end
   record.source = record.source or { kind = "record", files = {} }
   device_defaults(record)
   clean_links(record, check_names(record))
-  for _, d in ipairs(record.devices) do usable.judge(d) end
+  usable.judge_all(record.devices)
   near.fill(record)
   local t = graph.new(record)
   t.islands = islands.find(t)
@@ -76,18 +86,14 @@ end
 
 local function from_record(record)
   if type(record) ~= "table" then err.throw { code = "format", message = "a topology record is a table, not a " .. type(record) } end
-  for _, name in ipairs { "hosts", "networks", "devices", "links", "nics", "islands", "doubts" } do
-    if record[name] ~= nil and type(record[name]) ~= "table" then
-      err.throw { code = "format", where = name, message = "must be a list, not a " .. type(record[name]) }
-    end
-  end
-  return M.finish(expanded(record))
+  local function fail(path, message) err.throw { code = "format", where = path ~= "" and path or nil, message = message } end
+  return M.finish(expanded(require("tpl.topo.import.record_schema").check(record, fail, function() end)))
 end
 
---- Make a topology of a record given as a table; its tables are used and completed.
+--- Make a topology of a record given as a table, which is copied. Values are checked as those of a record in a file are; json.null is absent.
 ---@param record table
 ---@return tpl.Topo? topo
----@return tpl.Err? err
+---@return tpl.Err? err    code "format", `where` is the field: "devices[2].numa"
 function M.from_record(record) return err.try(from_record, record) end
 
 --- Make the object of a record that is already finished, without completing it again.

@@ -178,6 +178,15 @@ describe("CPU ranks", function()
     assert.is_true(two.itl_us > 1.2 * one.itl_us and two.itl_us < 2 * one.itl_us)
   end)
 
+  it("multiply in the type that they are told, else in bytes, or in bf16 on AMX", function()
+    local function ttft(act, isa)
+      local machine_ = { cores = 2, read_gb_s = 1000, matrix_gflop_s = { f32 = 100, bf16 = 200, i8 = 400 }, barrier_us = 0.1, isa = isa }
+      return run({ { devices = { "cpu0" } } }, { act = act, probe = machine_, prompt = 512 }).ttft_us
+    end
+    assert.is_true(ttft("f32") > 1.8 * ttft("bf16") and ttft("bf16") > 1.8 * ttft("auto"))
+    assert.is_true(math.abs(ttft("auto", "amx") / ttft("bf16", "amx") - 1) < 0.01)
+  end)
+
   it("compute with their own threads", function()
     local one, half = run({ { devices = { "cpu0" } } }, { threads = 2 }), run({ { devices = { "cpu0" } } }, { threads = 1 })
     assert.is_true(half.ttft_us > 1.5 * one.ttft_us)
@@ -342,6 +351,11 @@ describe("worse machines", function()
     local e, problem = cost.estimate(t, configs.shape("llama-3.1-8b"), { stages = { { devices = { "GPU0" } } } }, {})
     assert.is_nil(e)
     assert.matches("%-%-assume", problem.hint)
+    t = toy.new { n = 1, name = "NVIDIA GB10", link = toy.NV18 } -- shares the CPU's memory: nvidia-smi prints none
+    e, problem = cost.estimate(t, configs.shape("llama-3.1-8b"), { stages = { { devices = { "GPU0" } } } }, {})
+    assert.is_nil(e)
+    assert.same({ 6, "GPU0" }, { problem.exit, problem.where })
+    assert.matches("mem_bytes.*%-%-assume", problem.hint)
     e, problem = cost.estimate(t, configs.shape("llama-3.1-8b"), { stages = { { devices = { "GPU7" } } } }, {})
     assert.is_nil(e)
     assert.equal("GPU7", problem.where)

@@ -26,8 +26,8 @@ describe("tpl.cost.memory", function()
     assert.equal(45, memory.capacity({ mem_bytes = 50 }, d, 0.9))
     assert.equal(30, memory.capacity({ mem_bytes = 50, busy = { used_bytes = 20 } }, d, 0.9))
     assert.is_nil(memory.capacity({}, {}, 0.9))
-    assert.equal(0.9 * H100_BYTES, tp(1, h100, configs.shape("llama-3.1-8b"), {}).ranks[1].capacity)
-    assert.equal(0.8 * H100_BYTES, tp(1, h100, configs.shape("llama-3.1-8b"), { usable = 0.8 }).ranks[1].capacity)
+    assert.equal(math.floor(0.9 * H100_BYTES), tp(1, h100, configs.shape("llama-3.1-8b"), {}).ranks[1].capacity)
+    assert.equal(math.floor(0.8 * H100_BYTES), tp(1, h100, configs.shape("llama-3.1-8b"), { usable = 0.8 }).ranks[1].capacity)
   end)
 
   it("cuts weights by heads, columns and vocabulary, and repeats norms", function()
@@ -92,7 +92,10 @@ describe("tpl.cost.memory", function()
     local r = e.ranks[e.limiting]
     assert.is_true(r.weights + r.arena + r.comm + r.other + r.kv <= r.capacity)
     assert.is_true(r.stranded < 16 * r.kv_per_token + 1)
-    for _, x in ipairs(e.ranks) do assert.is_true(math.abs(x.weights + x.arena + x.comm + x.other + x.kv + x.stranded - x.capacity) < 1) end
+    for _, x in ipairs(e.ranks) do
+      assert.equal(x.capacity, x.weights + x.arena + x.comm + x.other + x.kv + x.stranded)
+      for _, key in ipairs { "weights", "arena", "comm", "other", "kv", "capacity" } do assert.equal(0, x[key] % 1) end
+    end
   end)
 
   it("counts a CUDA context, and NCCL's buffers where there is a communicator", function()

@@ -75,19 +75,23 @@ describe("tpl doctor --bundle", function()
   it("names nobody", function()
     local tree = tree_of.clean()
     local uuid = tree.topo.devices[1].uuid
-    tree_of.env(tree, { HF_TOKEN = "hf_abcdefghijklmnop", NCCL_SOCKET_IFNAME = "eno1", AWS_SECRET_ACCESS_KEY = "zzz", KUBERNETES_SERVICE_HOST = "10.96.0.1",
+    tree_of.env(tree, { HF_TOKEN = "hf_abcdefghijklmnop", NCCL_SOCKET_IFNAME = "eno1", AWS_SECRET_ACCESS_KEY = "zzz",
+      KUBERNETES_SERVICE_HOST = "10.96.0.1",
       CUDA_VISIBLE_DEVICES = uuid, NCCL_TOPO_FILE = "/home/maria/topo.xml", PRIVATE = "nobody-should-see-this" })
     tree.files["home/maria/topo.xml"] = '<system version="1" name="gpu17"><cpu numaid="0"/></system>\n'
     tree.files["etc/nccl.conf"] = "NCCL_OOB=10.1.2.3\n# for maria\n"
     tree.files["proc/4711/comm"] = "secret-app\n"
-    tree.files["var/log/kern.log"] = "Nov  2 gpu17 kernel: usb 1-1: SerialNumber: 0123456789ABC\nNov  2 gpu17 kernel: NVRM: Xid (PCI:0000:1a:00): 31, pid=99, name=maria-train, Ch 8\n"
+    tree.files["var/log/kern.log"] = "Nov  2 gpu17 kernel: usb 1-1: SerialNumber: 0123456789ABC\n"
+      .. "Nov  2 gpu17 kernel: NVRM: Xid (PCI:0000:1a:00): 31, pid=99, name=maria-train, Ch 8\n"
     tree_of.edit(tree, "proc/cmdline", "ro ", "ro ip=10.20.0.11 password=hunter2 ")
     tree_of.edit(tree, "proc/mounts", "tmpfs /dev/shm", "10.20.0.99:/export/maria /home/maria nfs4 rw 0 0\ntmpfs /dev/shm")
     tree.topo.devices[1].serial = "1654123456789"
     local first, second, text = both(tree)
     assert.same(statuses(first), statuses(second))
-    for _, word in ipairs { "maria", "gpu17", "10%.20", "10%.96", "10%.1%.2", "hf_", "zzz", "nobody", "hunter2", "secret", "0123456789ABC", "1654123456789", "3fa0b000", "buildd", "vg%-root" } do
-      assert.is_nil(text:match("[^\n]*" .. word .. "[^\n]*"), word)
+    for _, word in ipairs { "maria", "gpu17", "10%.20", "10%.96", "10%.1%.2", "hf_", "zzz", "nobody", "hunter2", "secret", "0123456789ABC",
+      "1654123456789", "3fa0b000", "buildd", "vg%-root" } do
+      local at = text:find(word)
+      assert.is_nil(at and text:sub(at - 60, at + 60), word)
     end
   end)
 
@@ -97,13 +101,15 @@ describe("tpl doctor --bundle", function()
     assert.equal(1, r.code)
     local again = helper.run { "doctor", "--root", dir .. "/b.yaml", "--json" }
     assert.equal(1, again.code)
-    for i, c in ipairs(r.lines[1].result.checks) do assert.equal(c.code .. c.status, again.lines[1].result.checks[i].code .. again.lines[1].result.checks[i].status) end
+    for i, c in ipairs(r.lines[1].result.checks) do assert.equal(c.code .. c.status, again.lines[1].result.checks[i].code
+      .. again.lines[1].result.checks[i].status) end
     helper.remove(dir)
   end)
 
   it("refuses other files", function()
     local dir = helper.folder()
-    for name, text in pairs { ["a.yaml"] = "devices: []\n", ["b.yaml"] = "tpl_doctor_bundle: 2\n", ["c.yaml"] = "a: [", ["d.yaml"] = "tpl_doctor_bundle: 1\nfiles: {a: 3}\n", ["e.yaml"] = "" } do
+    for name, text in pairs { ["a.yaml"] = "devices: []\n", ["b.yaml"] = "tpl_doctor_bundle: 2\n", ["c.yaml"] = "a: [",
+      ["d.yaml"] = "tpl_doctor_bundle: 1\nfiles: {a: 3}\n", ["e.yaml"] = "" } do
       local r = helper.run { "doctor", "--root", helper.write(dir .. "/" .. name, text) }
       assert.equal(6, r.code, name)
     end
@@ -113,7 +119,8 @@ describe("tpl doctor --bundle", function()
 
   it("takes a bundle whose parts are odd", function()
     local dir = helper.folder()
-    local path = helper.write(dir .. "/b.yaml", "tpl_doctor_bundle: 1\ntopo: {devices: [{kind: gpu, uid: 3}, {}], links: [{a: 1}], nics: [{}]}\nfiles: {proc/self/limits: x, proc/mounts: ''}\nlists: {proc: [a]}\n")
+    local path = helper.write(dir .. "/b.yaml",
+      "tpl_doctor_bundle: 1\ntopo: {devices: [{kind: gpu, uid: 3}, {}], links: [{a: 1}], nics: [{}]}\nfiles: {proc/self/limits: x, proc/mounts: ''}\nlists: {proc: [a]}\n")
     local report, e = doctor.examine { root = path }
     helper.remove(dir)
     assert.is_truthy(report or require("tpl.err").is(e) and e.code ~= "internal", tostring(e))

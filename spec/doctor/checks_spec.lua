@@ -68,7 +68,8 @@ local cases = {
     for path in pairs(t.files) do if path:find("^proc/driver/nvidia/") or path:find("^sys/module/nvidia/") then t.files[path] = nil end end
     t.files["proc/modules"] = "ext4 1 0 - Live 0x0\n"
   end, more = { "gpudirect_rdma" } },
-  { "nouveau", "fail", "nouveau", function(t) t.files["proc/modules"] = "nouveau 2310144 0 - Live 0x0000000000000000\n" .. t.files["proc/modules"] end },
+  { "nouveau", "fail", "nouveau", function(t) t.files["proc/modules"] = "nouveau 2310144 0 - Live 0x0000000000000000\n"
+    .. t.files["proc/modules"] end },
   { "nouveau", "fail", "nouveau", file("sys/module/nouveau/refcnt", "0\n") },
   { "driver_mismatch", "fail", "550.90.07.*565.57.01", function(t)
     for _, name in ipairs { "libcuda", "libnvidia-ml" } do
@@ -90,18 +91,27 @@ local cases = {
     local gone = table.remove(t.topo.devices).uid
     for i = #t.topo.links, 1, -1 do if t.topo.links[i].a == gone or t.topo.links[i].b == gone then table.remove(t.topo.links, i) end end
   end },
-  { "gpu_busy", "warn", "GPU 3.*1 processes, 20.0 GiB", function(t) t.topo.devices[4].busy = { pids = { 4711 }, used_bytes = 20 * 2 ^ 30 } end },
+  { "gpu_busy", "warn", "GPU 3.*1 processes, 20.0 GiB", function(t) t.topo.devices[4].busy = { pids = { 4711 }, used_bytes = 20 * 2 ^ 30 } end, more = { "gpu_unused" } },
+  { "gpu_unused", "warn", "3 of 4 GPUs are at work, not GPU 1", function(t)
+    for i, gpu in ipairs(t.topo.devices) do if i ~= 2 then gpu.busy = { pids = { 4000 + i }, used_bytes = 70 * 2 ^ 30 } end end
+  end, more = { "gpu_busy" } },
   { "gpu_model", "warn", "H100.*A100", function(t) t.topo.devices[4].name = "NVIDIA A100-SXM4-80GB" end, more = { "cuda_device_order" } },
-  { "gpu_memory", "warn", "GPU 0 1 2: 79.6 GiB; GPU 3: 39.6 GiB", function(t) t.topo.devices[4].mem_bytes, t.topo.devices[4].free_bytes = 42505273344, 42000000000 end },
+  { "gpu_memory", "warn", "GPU 0 1 2: 79.6 GiB; GPU 3: 39.6 GiB", function(t) t.topo.devices[4].mem_bytes,
+    t.topo.devices[4].free_bytes = 42505273344, 42000000000 end },
   { "gpu_vbios", "warn", "96.00.99.00.05", function(t) t.topo.devices[1].vbios = "96.00.99.00.05" end },
   { "mig_mode", "fail", "GPU 3", function(t) t.topo.devices[4].mig = { mode = "on", pending = "on" } end },
+  { "mig_mode", "fail", "GPU 1", function(t) -- told by the driver's proc files alone
+    t.topo = nil
+    t.files["proc/driver/nvidia/capabilities/gpu1/mig/gi1/access"] = "DeviceFileMinor: 30\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+  end },
   { "mig_mode", "fail", "next reset", function(t) t.topo.devices[4].mig = { mode = "off", pending = "on" } end },
   { "mig_slices", "fail", "2 slices", function(t)
     local parent = t.topo.devices[4]
     parent.mig = { mode = "on", pending = "on" }
     for i = 1, 2 do
       local id = ("MIG-%08d-1c4b-5a3d-8f22-77d1a0b1c2d3"):format(i)
-      t.topo.devices[4 + i] = { uid = id, uuid = id, kind = "mig", index = i - 1, pci = parent.pci, name = parent.name, mig = { mode = "on", parent = parent.uid, profile = "3g.40gb" } }
+      t.topo.devices[4 + i] = { uid = id, uuid = id, kind = "mig", index = i - 1, pci = parent.pci, name = parent.name, mig = { mode = "on",
+        parent = parent.uid, profile = "3g.40gb" } }
     end
     tree_of.env(t, { CUDA_VISIBLE_DEVICES = t.topo.devices[5].uid .. "," .. t.topo.devices[6].uid })
   end, more = { "gpu_hidden" } },
@@ -109,7 +119,8 @@ local cases = {
   { "acs", "fail", "0000:19:00.0 ACSCtl SrcValid%+ ReqRedir%+ CmpltRedir%+ UpstreamFwd%+", function(t)
     t.files[tree_of.dir_of(t, "0000:19:00.0") .. "/config"] = tree_of.config(0x1000, 0xc030, 0x0604, 0x001d)
   end },
-  { "acs", "warn", "SrcValid%+", function(t) t.files[tree_of.dir_of(t, "0000:97:01.0") .. "/config"] = tree_of.config(0x8086, 0x352a, 0x0604, 0x0001) end },
+  { "acs", "warn", "SrcValid%+", function(t) t.files[tree_of.dir_of(t, "0000:97:01.0") .. "/config"] = tree_of.config(0x8086, 0x352a, 0x0604,
+    0x0001) end },
   { "iommu", "fail", "DMA%-FQ", file("sys/kernel/iommu_groups/41/type", "DMA-FQ\n") },
   { "iommu", "fail", "intel_iommu=on", function(t)
     for path in pairs(t.files) do if path:find("^sys/kernel/iommu_groups/") then t.files[path] = nil end end
@@ -122,7 +133,8 @@ local cases = {
     t.links, t.dirs = {}, {}
   end },
   { "sysfs", "warn", "/sys/bus", function(t) t.files["proc/mounts"] = t.files["proc/mounts"] .. "tmpfs /sys/bus tmpfs ro,relatime 0 0\n" end },
-  { "wsl", "warn", "microsoft", file("proc/version", "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1) (gcc (GCC) 11.2.0) #1 SMP\n") },
+  { "wsl", "warn", "microsoft", file("proc/version",
+    "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1) (gcc (GCC) 11.2.0) #1 SMP\n") },
   { "p2p_intel_cpu", "warn", "NCCL_P2P_LEVEL=SYS", env { NCCL_P2P_LEVEL = "SYS" }, host = pcie_host(), more = { "numa_crossing" } },
   { "vm_topology", "warn", "all 6 pairs are PHB", function(t)
     tree_of.edit(t, "proc/cpuinfo", "amx_tile", "amx_tile hypervisor")
@@ -145,7 +157,8 @@ local cases = {
   end, more = { "numa_crossing" } },
   { "nvlink_island", "warn", "without NVLink while others have it: GPU 2", function(t)
     local lone = t.topo.devices[3].uid
-    for _, link in ipairs(t.topo.links) do if link.a == lone or link.b == lone then link.kind, link.nvlinks, link.via_switch = link.pcie, nil, nil end end
+    for _, link in ipairs(t.topo.links) do if link.a == lone or link.b == lone then link.kind, link.nvlinks, link.via_switch = link.pcie, nil,
+      nil end end
   end, more = { "numa_crossing" } },
   { "nvlink_p2p", "fail", "GPU 0 %- GPU 1 read NS", function(t) t.topo.links[1].p2p = { read = "ns", write = "ns" } end },
   { "p2p_pcie", "warn", "GPU 0 %- GPU 1 read GNS", function(t)
@@ -179,7 +192,8 @@ local cases = {
   { "dev_shm", "fail", "not mounted", edit("proc/mounts", "tmpfs /dev/shm", "tmpfs /run") },
   { "shm_memory_limit", "warn", "memory.max", file("sys/fs/cgroup/memory.max", "8589934592\n") },
   { "remove_ipc", "warn", "default is yes", edit("etc/systemd/logind.conf", "RemoveIPC=no", "#RemoveIPC=yes") },
-  { "memlock", "fail", "8388608.*mlx5_0", edit("proc/self/limits", "Max locked memory         unlimited            unlimited ", "Max locked memory         8388608              8388608   ") },
+  { "memlock", "fail", "8388608.*mlx5_0", edit("proc/self/limits", "Max locked memory         unlimited            unlimited ",
+    "Max locked memory         8388608              8388608   ") },
   { "fd_limit", "warn", "1024", edit("proc/self/limits", "1048576              1048576 ", "1024                 1048576 ") },
   { "stack_limit", "warn", "unlimited", edit("proc/self/limits", "Max stack size            8388608  ", "Max stack size            unlimited") },
   { "cap_sys_nice", "warn", "SYS_NICE", function(t)
@@ -191,6 +205,10 @@ local cases = {
 
   { "cpuset_numa", "fail", "0%-31.*GPU 2: cores 32%-63 of node 1", edit("proc/self/status", "Cpus_allowed_list:\t0-63", "Cpus_allowed_list:\t0-31") },
   { "cpuset_numa", "fail", "cpuset.cpus.effective", file("sys/fs/cgroup/cpuset.cpus.effective", "40-47\n") },
+  { "cpuset_numa", "fail", "kubepods/pod1/cpuset.cpus.effective", function(t)
+    t.files["proc/self/cgroup"] = "0::/kubepods/pod1\n"
+    t.files["sys/fs/cgroup/kubepods/pod1/cpuset.cpus.effective"] = "0-7\n"
+  end },
   { "mems_numa", "warn", "node 1", edit("proc/self/status", "Mems_allowed_list:\t0-1", "Mems_allowed_list:\t0") },
   { "numa_crossing", "warn", "GPU 0 %- GPU 2 SYS %(node 0 and 1%)", function() end, host = pcie_host() },
   { "numa_unknown", "warn", "GPU 0", function(t) t.files[gpu_dir(t, 1) .. "/numa_node"] = "-1\n" end },
@@ -201,7 +219,8 @@ local cases = {
     t.topo.devices[1].name = "NVIDIA L4"
   end, more = { "gpu_model" } },
   { "uuid_pin", "warn", "CUDA_VISIBLE_DEVICES=2,3", env { CUDA_VISIBLE_DEVICES = "2,3" }, more = { "gpu_hidden" } },
-  { "cuda_visible_devices", "fail", "GPU%-0badc0de", env { CUDA_VISIBLE_DEVICES = "GPU-0badc0de-5d1c-4c0e-9a31-0000c0ffee00" }, more = { "gpu_hidden" } },
+  { "cuda_visible_devices", "fail", "GPU%-0badc0de", env { CUDA_VISIBLE_DEVICES = "GPU-0badc0de-5d1c-4c0e-9a31-0000c0ffee00" },
+    more = { "gpu_hidden" } },
   { "cuda_visible_devices", "fail", "'7'", env { CUDA_VISIBLE_DEVICES = "0,1,2,3,7" }, more = { "uuid_pin" } },
   { "gpu_hidden", "warn", "1 of 4 GPUs idle: GPU 3", function(t)
     tree_of.env(t, { CUDA_VISIBLE_DEVICES = table.concat({ t.topo.devices[1].uuid, t.topo.devices[2].uuid, t.topo.devices[3].uuid }, ",") })
@@ -227,9 +246,12 @@ local cases = {
   { "nccl_versions", "warn", "2.26.2", function(t)
     t.dirs["usr/local/lib/python3.12/dist-packages/nvidia_nccl_cu12-2.26.2.dist-info"] = true
   end },
-  { "nccl_log_transport", "fail", "NET/Socket although mlx5_0", function() end, opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0") },
-  { "nccl_log_gdr", "warn", "0 %- 8 NET/IB", function() end, opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0") },
-  { "nccl_log_shm", "fail", "NVLink on 6 pairs", function() end, opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct") },
+  { "nccl_log_transport", "fail", "NET/Socket although mlx5_0", function() end,
+    opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0") },
+  { "nccl_log_gdr", "warn", "0 %- 8 NET/IB", function() end,
+    opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0") },
+  { "nccl_log_shm", "fail", "NVLink on 6 pairs", function() end,
+    opts = log("gpu17:4011:4023 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct") },
 
   { "tp_heads", "fail", "64 attention heads.*tp is 3.*not divisible", function() end, opts = { models = "tp=3" } },
   { "tp_heads", "warn", "held 2 times", function() end, opts = { models = "tp=16" } },
@@ -289,7 +311,8 @@ describe("tpl.doctor", function()
         assert.is_falsy(o.broken, other .. ": " .. o.evidence)
         local expected = other == code
         for _, name in ipairs(case.more or {}) do expected = expected or other == name end
-        if not expected and (o.status == "warn" or o.status == "fail") then fired[#fired + 1] = code .. " also fired " .. other .. ": " .. o.evidence end
+        if not expected and (o.status == "warn" or o.status == "fail") then fired[#fired + 1] = code .. " also fired " .. other .. ": "
+          .. o.evidence end
       end
     end)
   end

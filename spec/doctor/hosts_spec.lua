@@ -30,7 +30,8 @@ describe("tpl doctor on recorded hosts", function()
     local c = found("heads-not-divisible", { { name = DIR .. "heads-not-divisible/model", words = {} } })
     says(c.tp_heads, "fail", "64 attention heads", "tp is 3 %(NUM_GPUS=3", "not divisible")
     assert.matches("tp of 1, 2, 4, 8", c.tp_heads.fix)
-    assert.equal("ok", found("heads-not-divisible", { { name = DIR .. "heads-not-divisible/model", words = { { key = "tp", value = "2" } } } }).tp_heads.status)
+    assert.equal("ok", found("heads-not-divisible", { { name = DIR .. "heads-not-divisible/model", words = { { key = "tp",
+      value = "2" } } } }).tp_heads.status)
   end)
 
   it("NCCL time-outs: /dev/shm, ACS, IOMMU", function()

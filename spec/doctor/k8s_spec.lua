@@ -23,7 +23,8 @@ end
 describe("tpl.doctor.quantity", function()
   it("reads what Kubernetes writes", function()
     assert.same({ 0.5, 8 * 2 ^ 30, 2, 1.5e9, 2 ^ 40, 12.5, 1e3 }, {
-      quantity.parse("500m"), quantity.parse("8Gi"), quantity.parse(2), quantity.parse("1.5G"), quantity.parse("1Ti"), quantity.parse("12500m"), quantity.parse("1e3"),
+      quantity.parse("500m"), quantity.parse("8Gi"), quantity.parse(2), quantity.parse("1.5G"), quantity.parse("1Ti"), quantity.parse("12500m"),
+        quantity.parse("1e3"),
     })
     assert.is_nil(quantity.parse("8 apples"))
     assert.is_nil(quantity.parse({}))
@@ -44,7 +45,8 @@ describe("tpl doctor --k8s", function()
   end)
 
   it("counts the pods of a LeaderWorkerSet together", function()
-    assert.same({ gpus = "ok", cpu = "ok", shm = "ok", shm_size = "ok", host_ipc = "ok", visible_devices = "ok" }, status(check("spec/fixtures/k8s/lws.yaml")))
+    assert.same({ gpus = "ok", cpu = "ok", shm = "ok", shm_size = "ok", host_ipc = "ok", visible_devices = "ok" },
+      status(check("spec/fixtures/k8s/lws.yaml")))
   end)
 
   it("finds the idle GPU, the missing /dev/shm and the shared cores of a CronJob", function()
@@ -86,7 +88,8 @@ metadata: null
 spec:
   hostIPC: "yes"
   containers:
-  - {name: 7, env: [null, {name: NUM_GPUS, value: many}, {name: X}], args: [null, 3, --tensor-parallel-size], resources: {limits: {nvidia.com/gpu: few, cpu: {}, memory: []}}}
+  - {name: 7, env: [null, {name: NUM_GPUS, value: many}, {name: X}], args: [null, 3,
+    --tensor-parallel-size], resources: {limits: {nvidia.com/gpu: few, cpu: {}, memory: []}}}
   - null
   - {}
   volumes: [null, {name: 3}]

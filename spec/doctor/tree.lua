@@ -43,14 +43,12 @@ end
 
 local function uuid(i) return string.format("GPU-%08x-5d1c-4c0e-9a31-0000c0ffee%02x", 0x3fa0b000 + 0x1111 * i, i) end
 
-local LIMITS = [[
-Limit                     Soft Limit           Hard Limit           Units     
-Max cpu time              unlimited            unlimited            seconds   
-Max stack size            8388608              unlimited            bytes     
-Max open files            1048576              1048576              files     
-Max locked memory         unlimited            unlimited            bytes     
-Max processes             4126953              4126953              processes 
-]]
+-- The kernel writes columns of fixed width (fs/proc/base.c, proc_pid_limits).
+local function limit(name, soft, hard, unit) return ("%-25s %-20s %-20s %-10s\n"):format(name, soft, hard, unit) end
+
+local LIMITS = limit("Limit", "Soft Limit", "Hard Limit", "Units") .. limit("Max cpu time", "unlimited", "unlimited", "seconds")
+  .. limit("Max stack size", "8388608", "unlimited", "bytes") .. limit("Max open files", "1048576", "1048576", "files")
+  .. limit("Max locked memory", "unlimited", "unlimited", "bytes") .. limit("Max processes", "4126953", "4126953", "processes")
 
 local function information(gpu)
   return string.format("Model: \t\t %s\nIRQ:   \t\t 210\nGPU UUID: \t %s\nVideo BIOS: \t %s\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n"
@@ -61,7 +59,8 @@ local function system(tree, o)
   local f = tree.files
   f["proc/cmdline"] = "BOOT_IMAGE=/vmlinuz-6.8.0-45-generic root=/dev/mapper/vg-root ro intel_iommu=on iommu=pt\n"
   f["proc/version"] = "Linux version 6.8.0-45-generic (buildd@lcy02-amd64-115) (x86_64-linux-gnu-gcc-13 (Ubuntu 13.2.0) 13.2.0) #45-Ubuntu SMP PREEMPT_DYNAMIC\n"
-  f["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu vme avx512f amx_tile\n\n"
+  f["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\n"
+    .. "model name\t: Intel(R) Xeon(R) Platinum 8480C\nflags\t\t: fpu vme avx512f amx_tile\n\n"
   f["proc/meminfo"] = "MemTotal:       2113415044 kB\nMemFree:        1968871284 kB\n"
   f["proc/mounts"] = "sysfs /sys sysfs rw,nosuid,nodev,noexec,relatime 0 0\nproc /proc proc rw,nosuid,nodev,noexec,relatime 0 0\n"
     .. "/dev/mapper/vg-root / ext4 rw,relatime 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev 0 0\n"
@@ -72,7 +71,8 @@ local function system(tree, o)
   f["proc/self/status"] = "Name:\ttpl\nUmask:\t0022\nCapEff:\t000001ffffffffff\nSeccomp:\t0\nCpus_allowed:\tff,ffffffff\nCpus_allowed_list:\t0-63\nMems_allowed_list:\t0-1\n"
   f["proc/1/comm"], f["proc/2/comm"], f["proc/1204/comm"], f["proc/1311/comm"] = "systemd\n", "kthreadd\n", "nvidia-persiste\n", "nv-fabricmanage\n"
   f["proc/1/cgroup"] = "0::/init.scope\n"
-  f["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\nGCC version:  gcc version 13.2.0 (Ubuntu 13.2.0-23ubuntu4)\n"
+  f["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\n"
+    .. "GCC version:  gcc version 13.2.0 (Ubuntu 13.2.0-23ubuntu4)\n"
   f["sys/module/nvidia/version"] = "550.90.07\n"
   f["usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.90.07"], f["usr/lib/x86_64-linux-gnu/libcuda.so.550.90.07"] = "", ""
   f["usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"] = ""
@@ -126,7 +126,8 @@ end
 
 --- Make a host of two NUMA nodes; each switch carries two GPUs and, with ib, a NIC.
 function M.host(o)
-  local tree = { lean = o.lean, files = {}, links = {}, dirs = {}, topo = { hosts = { { id = "gpu17", driver = "550.90.07" } }, devices = {}, links = {}, nics = {} } }
+  local tree = { lean = o.lean, files = {}, links = {}, dirs = {}, topo = { hosts = { { id = "gpu17", driver = "550.90.07" } }, devices = {},
+    links = {}, nics = {} } }
   system(tree, o)
   local buses = { "17", "3d", "97", "bd" }
   local per = 2
@@ -136,7 +137,8 @@ function M.host(o)
     local bus = tonumber(buses[numa == 0 and 1 + s or 3 + (s - math.floor(o.n / 2 / per))] or buses[3], 16)
     local cpus = numa == 0 and "0-31" or "32-63"
     local root = string.format("pci0000:%02x", bus)
-    local port, up, down = string.format("0000:%02x:01.0", bus), string.format("0000:%02x:00.0", bus + 1), string.format("0000:%02x:%02x.0", bus + 2, i % per)
+    local port, up, down = string.format("0000:%02x:01.0", bus), string.format("0000:%02x:00.0", bus + 1), string.format("0000:%02x:%02x.0",
+      bus + 2, i % per)
     local bridge = { class = 0x0604, vendor = 0x8086, device = 0x352a, numa = numa, cpus = cpus, acs = o.acs }
     M.pci(tree, root, port, bridge)
     bridge = shallow(bridge)
@@ -144,11 +146,14 @@ function M.host(o)
     M.pci(tree, root .. "/" .. port, up, bridge)
     M.pci(tree, root .. "/" .. port .. "/" .. up, down, bridge)
     local address = string.format("0000:%02x:00.0", bus + 3 + i % per)
-    local dir = M.pci(tree, table.concat({ root, port, up, down }, "/"), address, { class = 0x0302, vendor = 0x10de, device = 0x2330, numa = numa, cpus = cpus })
+    local dir = M.pci(tree, table.concat({ root, port, up, down }, "/"), address, { class = 0x0302, vendor = 0x10de, device = 0x2330, numa = numa,
+      cpus = cpus })
     tree.links[dir .. "/iommu_group"] = ("../"):rep(6) .. "kernel/iommu_groups/" .. 40 + i
     tree.files["sys/kernel/iommu_groups/" .. 40 + i .. "/type"] = "identity\n"
-    local gpu = { uid = uuid(i), uuid = uuid(i), kind = "gpu", index = i, pci = address, name = o.name, sm = o.sm or "9.0", vbios = "96.00.89.00.01", numa = numa, cpus = cpus,
-      mem_bytes = o.mem_bytes or 85520809984, free_bytes = (o.mem_bytes or 85520809984) - 4194304, mig = { mode = "off", pending = "off" }, busy = { used_bytes = 4194304, pids = {} },
+    local gpu = { uid = uuid(i), uuid = uuid(i), kind = "gpu", index = i, pci = address, name = o.name, sm = o.sm or "9.0",
+      vbios = "96.00.89.00.01", numa = numa, cpus = cpus,
+      mem_bytes = o.mem_bytes or 85520809984, free_bytes = (o.mem_bytes or 85520809984) - 4194304, mig = { mode = "off", pending = "off" },
+        busy = { used_bytes = 4194304, pids = {} },
       health = { ecc = 0, remapped = 0 } }
     if o.nvlink then gpu.fabric = { state = "completed", health = "healthy" } end
     tree.topo.devices[i + 1] = gpu
@@ -158,7 +163,8 @@ function M.host(o)
       local nic = string.format("mlx5_%d", #tree.topo.nics)
       local nic_down, nic_address = string.format("0000:%02x:08.0", bus + 2), string.format("0000:%02x:00.0", bus + 8)
       M.pci(tree, root .. "/" .. port .. "/" .. up, nic_down, bridge)
-      local place = M.pci(tree, table.concat({ root, port, up, nic_down }, "/"), nic_address, { class = 0x0207, vendor = 0x15b3, device = 0x1021, numa = numa, cpus = cpus })
+      local place = M.pci(tree, table.concat({ root, port, up, nic_down }, "/"), nic_address, { class = 0x0207, vendor = 0x15b3, device = 0x1021,
+        numa = numa, cpus = cpus })
       tree.files[place .. "/infiniband/" .. nic .. "/ports/1/state"] = "4: ACTIVE\n"
       tree.files[place .. "/infiniband/" .. nic .. "/ports/1/link_layer"] = "InfiniBand\n"
       tree.links[place .. "/infiniband/" .. nic .. "/device"] = "../.."

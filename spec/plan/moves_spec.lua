@@ -8,7 +8,7 @@ local GIB = 2 ^ 30
 
 local function small_gpus()
   return machines.topo { gpus = "l40s", n = 2, change = function(devices)
-    for _, d in ipairs(devices) do d.mem_bytes, d.free_bytes = 3 * GIB, 2.2 * GIB end
+    for _, d in ipairs(devices) do d.mem_bytes, d.free_bytes = 3 * GIB, math.floor(2.2 * GIB) end
   end }
 end
 

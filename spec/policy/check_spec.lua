@@ -126,7 +126,8 @@ describe("tpl.policy.check", function()
     refused("bad_layers", "replicas[1].stages[1].layers", stages({ 0, 3, 4 }, { 4, 7 }))
     refused("bad_layers", "replicas[1].stages[1].layers[2]", stages({ 0, 3.5 }, { 4, 7 }))
     refused("bad_layers", "replicas[1].layers", { replicas = { { devices = { "GPU0" }, layers = { 1, 7 } } } })
-    refused("bad_layers", "replicas[1].stages[1]", { replicas = { { stages = { { devices = { "GPU0" } }, { devices = { "GPU1" } } } } } }, "has no layers")
+    refused("bad_layers", "replicas[1].stages[2]",
+      { replicas = { { stages = { { devices = { "GPU0" }, layers = { 0, 3 } }, { devices = { "GPU1" } } } } } }, "has no layers")
   end)
 
   it("refuses meshes and shares that do not match", function()

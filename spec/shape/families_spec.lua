@@ -143,6 +143,25 @@ describe("tpl.shape of models spelt out here", function()
     assert.same({ 4, 512 }, { full, s.layers[1].window }) -- 26 layers, facts/models.md 7.2: 4 global
   end)
 
+  it("counts Llama 4 Scout and Maverick to within what their cards round", function()
+    -- model cards: 17B of 109B and 17B of 400B active; both with a vision tower of about 0.9B, which is not counted here
+    local scout = assert(shape.of { architectures = { "Llama4ForConditionalGeneration" }, text_config = { num_local_experts = 16 } })
+    assert.is_true(math.abs(scout.params / 108.1e9 - 1) < 0.01, tostring(scout.params))
+    assert.is_true(math.abs(scout.active_params / 17e9 - 1) < 0.02, tostring(scout.active_params))
+    local maverick = assert(shape.of { architectures = { "Llama4ForConditionalGeneration" },
+      text_config = { num_local_experts = 128, interleave_moe_layer_step = 2 } })
+    assert.is_true(math.abs(maverick.params / 400e9 - 1) < 0.01, tostring(maverick.params))
+    local full = 0
+    for _, l in ipairs(scout.layers) do full = full + (l.window and 0 or 1) end
+    assert.equal(12, full)
+  end)
+
+  it("reads the text part of a wrapped model", function()
+    local text = small[3][4]
+    local s = assert(shape.of { architectures = { "Mistral3ForConditionalGeneration" }, text_config = text })
+    assert.equal(7241732096, s.params)
+  end)
+
   it("names what it knows when a family is foreign", function()
     local s, e = shape.of({ architectures = { "MambaForCausalLM" } }, nil, "m/config.json:1")
     assert.is_nil(s)

@@ -223,6 +223,14 @@ describe("usable", function()
     assert.equal("reserved", why { usable = false, why_not = { { code = "reserved", message = "for the service" } } })
   end)
 
+  it("gives a MIG slice the faults of its card, but not that the card is cut", function()
+    local t = assert(topo.from_record { devices = { { mig = { mode = "on" } }, { mig = { mode = "on" }, health = { xid = 79 } },
+      { uid = "a", kind = "mig", mig = { parent = "GPU0" } }, { uid = "b", kind = "mig", mig = { parent = "GPU1" } } } })
+    assert.same({ false, false, true, false }, { t.devices[1].usable, t.devices[2].usable, t.devices[3].usable, t.devices[4].usable })
+    assert.equal("lost", t:dev("b").why_not[1].code)
+    assert.equal(1, #topo.finish(t):dev("b").why_not)
+  end)
+
   it("keeps unusable devices out of islands, suggestions and advice", function()
     local t = s.fixture("8xh100-three-unhealthy.yaml")
     assert.same({ "remap_pending", "fabric_unhealthy", "lost" },

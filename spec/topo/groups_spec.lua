@@ -101,6 +101,30 @@ describe("tpl.topo.groups ranks by", function()
     assert.equal("1,3", best(t, 2, { nics = true }))
   end)
 
+  it("6: the slowest pair as measured, among what is else equal", function()
+    local function measured(speeds)
+      local record = s.record { ". NODE NODE", "NODE . NODE", "NODE NODE ." }
+      for i, gb_s in ipairs(speeds) do record.links[i].gb_s, record.links[i].source = gb_s, "measured" end
+      return assert(topo.from_record(record))
+    end
+    assert.equal("1,2", best(measured { 10, 10, 20 }, 2)) -- the links are 0-1, 0-2, 1-2
+    assert.equal("0,1", best(measured { 20, 20.5, 21 }, 2)) -- noise
+    local t = measured { 20, 10, 20 }
+    t:link("GPU0", "GPU1").gb_s_ba = 2 -- slow on the way back
+    assert.equal("1,2", best(t, 2))
+    local record = s.record { ". NODE NODE", "NODE . NODE", "NODE NODE ." }
+    record.links[1].gb_s, record.links[1].source = 100, "stated" -- not measured
+    assert.equal("0,1", best(assert(topo.from_record(record)), 2))
+  end)
+
+  it("3, 4: a link that delivered wrong data as one with refused peer access", function()
+    local record = s.record { ". NV4 PIX", "NV4 . PIX", "PIX PIX ." }
+    record.links[1].data_ok = false
+    local t = assert(topo.from_record(record))
+    assert.equal("0,2", best(t, 2))
+    assert.equal("data_wrong", t.doubts[1].code)
+  end)
+
   it("7: what is left, an unrelated bridge pair is not broken", function()
     local t = s.topo { ". NV4 NODE", "NV4 . NODE", "NODE NODE ." }
     assert.equal("2", best(t, 1))

@@ -188,6 +188,20 @@ describe("tpl.topo.merge", function()
     assert.same({ "v", "-", "-" }, s.each(r, "vbios"))
     assert.same({ "-", "N", "-" }, s.each(r, "name"))
   end)
+  it("takes the smaller of two CPU lists where one has all of the other", function()
+    for _, case in ipairs { { "0-19", "0-19,40-59", "0-19" }, { "4", "0-3,4-7", "4" }, { "0-3", "0,1,2,3", "0-3" } } do
+      for _, turn in ipairs { { 1, 2 }, { 2, 1 } } do
+        local parts = { matrix { ["0-1"] = "pix" }, matrix { ["0-1"] = "pix" } }
+        for i = 1, 2 do parts[i].devices[1].cpus = case[turn[i]] end
+        local r = merge(parts)
+        assert.is_nil(s.doubt(r, "contradiction"))
+        assert.truthy(r.devices[1].cpus == case[3] or case[1] == "0-3") -- equal sets: either text
+      end
+    end
+    local parts = { matrix { ["0-1"] = "pix" }, matrix { ["0-1"] = "pix" } }
+    parts[1].devices[1].cpus, parts[2].devices[1].cpus = "0-3", "2-5"
+    assert.truthy(s.doubt(merge(parts), "contradiction"))
+  end)
   it("names the file of every doubt", function()
     local r = merge { nccl.read(s.fixture("hidden-switch-vm-2.nccl.xml"), "vm.xml"), matrix { ["0-1"] = "NV17" } }
     assert.equal("vm.xml", s.doubt(r, "numa_unknown").file)

@@ -31,6 +31,9 @@ function tpl.comm.time_all_reduce(options) end
 --- time_barrier{ranks=1, threads=2, iters=1000} -> the same for one barrier of all threads
 function tpl.comm.time_barrier(options) end
 
+--- time_pair{a={cpus=, numa=}, b={cpus=, numa=}, bytes=33554432, iters=2000} -> {gb_s, us, data_ok, threads}: a's data copied by b, and a word one way
+function tpl.comm.time_pair(options) end
+
 --- transports() -> list of names
 function tpl.comm.transports() end
 
@@ -50,12 +53,15 @@ function tpl.core.comm.time_all_reduce(options) end
 --- time_barrier{ranks=1, threads=2, iters=1000} -> the same for one barrier of all threads
 function tpl.core.comm.time_barrier(options) end
 
+--- time_pair{a={cpus=, numa=}, b={cpus=, numa=}, bytes=33554432, iters=2000} -> {gb_s, us, data_ok, threads}: a's data copied by b, and a word one way
+function tpl.core.comm.time_pair(options) end
+
 --- transports() -> list of names
 function tpl.core.comm.transports() end
 
 tpl.core.engine = {}
 
---- open{programs=, checkpoint=, threads=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=, sched=}
+--- open{programs=, checkpoint=, threads=, ranks=, isa=, kv_dtype=, kv_page=, kv_pages=, caps=, fault=, stall_s=, progress=, sched=}
 function tpl.core.engine.open(options) end
 
 --- product_error(checkpoint, tensor, rows, cols, x, y): sum over this rank's rows of (y - x w^T)^2, with w read from the file and products in double. x and y are float pointers; nil when the tensor is not there or cannot be read.
@@ -164,6 +170,9 @@ function tpl.core.sys.cwd() end
 --- env(name) -> text, or nil when unset or empty. Only the names of base/env.h: any other raises.
 function tpl.core.sys.env(name) end
 
+--- env_is_set(name) -> boolean, true for the empty text too
+function tpl.core.sys.env_is_set(name) end
+
 --- env_names() -> list of the variables that tpl reads
 function tpl.core.sys.env_names() end
 
@@ -249,6 +258,93 @@ function tpl.core.tokenizer.from_checkpoint(checkpoint, nameformessages) end
 
 --- from_json(bytes [, name for messages [, bytes of tokenizer_config.json or nil [, its name]]])
 function tpl.core.tokenizer.from_json(...) end
+
+tpl.core.topo = {}
+
+--- cuda_order([library]) -> addresses of the GPUs that CUDA shows this process, device 0 first; nil without its driver
+function tpl.core.topo.cuda_order(library) end
+
+--- hwloc() -> the same fields of this machine, as libhwloc sees it
+function tpl.core.topo.hwloc() end
+
+--- hwloc_version() -> "2.9.0"
+function tpl.core.topo.hwloc_version() end
+
+--- nvml([library]) -> {loaded, message, init, driver, cuda, missing, gpus, pairs}; init is "SUCCESS" or why not
+function tpl.core.topo.nvml(library) end
+
+--- sysfs([root]) -> {nodes, pcis, nics, cpus_allowed, mems_allowed} as the files below root/sys and root/proc say
+function tpl.core.topo.sysfs(root) end
+
+tpl.core.xml = {}
+
+--- decode(text, options) -> root, or root or nil, message, code, where, line; options: where (name for messages)
+function tpl.core.xml.decode(text, options) end
+
+tpl.core.yaml = {}
+
+--- decode(text, options) -> value; options: depth (64), where (name for messages)
+function tpl.core.yaml.decode(text, options) end
+
+--- decode_all(text, options) -> array of the values of all documents
+function tpl.core.yaml.decode_all(text, options) end
+
+--- line(text, "devices[2].name") -> the line in which that value begins, or nil
+function tpl.core.yaml.line(...) end
+
+---@class tpl.cost
+tpl.cost = {}
+
+--- Give the time of one collective in us.
+---@param kind string       "all_reduce", "all_gather", "reduce_scatter", "gather", "broadcast", "reduce", "all_to_all"
+---@param g tpl.cost.Group
+---@param bytes number
+---@param only? {algo: string?, proto: string?}
+---@return number us
+function tpl.cost.collective(kind, g, bytes, only) end
+
+--- Cut a model into one run of layers per group of devices, by time and memory.
+---@param shape tpl.Shape
+---@param t table             topology
+---@param groups string[][]
+---@param want table
+---@return integer[][]?       {first, last} of each stage, 0-based
+---@return tpl.Err?
+function tpl.cost.cut(shape, t, groups, want) end
+
+--- Give what a device can do: peaks, bandwidth, memory, overheads.
+---@param dev table             a device of a topology
+---@param opts? {probe: table?} what was measured on this machine, for CPU devices
+---@return tpl.cost.Device?
+---@return tpl.Err?             names --assume when the GPU is not known
+function tpl.cost.device(dev, opts) end
+
+--- Price one replica on a machine: memory, KV tokens, time, what limits it.
+---@return tpl.cost.Estimate?
+---@return tpl.Err?
+function tpl.cost.estimate(t, shape, replica, want) end
+
+--- Give the facts of a group of devices that `collective` takes, from its weakest pair.
+---@return tpl.cost.Group
+function tpl.cost.group(t, uids) end
+
+--- Price the path between two devices of a topology; a measured figure wins.
+---@return tpl.cost.Link
+function tpl.cost.link(t, a, b) end
+
+--- Give the time of a list of ops on a device in us.
+---@param list {kind: string?, bytes: number, flops: number?, dtype: string?}[]
+---@param d tpl.cost.Device
+---@return number us
+function tpl.cost.ops(list, d) end
+
+--- Share a model among unequal devices in whole KV heads; nil where there are fewer heads than devices.
+---@param shape tpl.Shape
+---@param t table
+---@param uids string[]
+---@param how? {by: "memory"|"speed"?, usable: number?}
+---@return integer[]?
+function tpl.cost.shares(shape, t, uids, how) end
 
 ---@class tpl.deploy
 ---@overload fun(...): table
@@ -535,6 +631,41 @@ tpl.plan = {}
 ---@return tpl.Err?
 function tpl.plan.make(deploy, options, words) end
 
+---@class tpl.policy
+tpl.policy = {}
+
+---@type number
+tpl.policy.HARD_S = nil
+
+---@type number
+tpl.policy.SOFT_S = nil
+
+--- Check a placement against a machine and a model.
+---@param placement any     what a policy returned
+---@param topo table        topology object or record: its devices are looked at
+---@param shape table?      model; nil: its layers are not known
+---@param want table?       `devices.only` and `devices.exclude` are looked at
+---@return tpl.Placement?   a fresh table; replicas in long form, layers filled in
+---@return tpl.Err?         code "policy_error", exit 3, with rule = a key of M.rules and at = the place in the placement
+function tpl.policy.check(placement, topo, shape, want) end
+
+--- Load a policy: a file (its text has a / or ends in .lua), a name searched as interface.md section 1 says, or a function.
+---@param what string|function
+---@param dir? string      folder of deploy.lua; nil: the working folder
+---@return tpl.Policy?
+---@return tpl.Err?        code "policy_error", exit 3
+function tpl.policy.load(what, dir) end
+
+--- Run a policy on copies of its arguments and check what it returns.
+---@param p tpl.Policy|function|string
+---@param topo table      topology object
+---@param model table?    Shape
+---@param want table
+---@param o? tpl.PolicyRunOptions
+---@return tpl.Placement?
+---@return table[]|tpl.Err   warnings {code, message, where}; or the error: "policy_error" exit 3, "no_fit" exit 4 where it found no place
+function tpl.policy.run(p, topo, model, want, o) end
+
 ---@class tpl.template
 tpl.template = {}
 
@@ -594,8 +725,85 @@ function tpl.tokenizer.from_checkpoint(checkpoint, path) end
 ---@return string? hint
 function tpl.tokenizer.open(path) end
 
+---@class tpl.topo
+---@overload fun(...): table
+tpl.topo = {}
+
+--- Complete a record in place and give its object. Safe to call on a finished record.
+---@param record table  fields of interface.md; every one may be absent
+---@return tpl.Topo
+function tpl.topo.finish(record) end
+
+--- Make a topology of a record given as a table, which is copied. Values are checked as those of a record in a file are; json.null is absent.
+---@param record table
+---@return tpl.Topo? topo
+---@return tpl.Err? err    code "format", `where` is the field: "devices[2].numa"
+function tpl.topo.from_record(record) end
+
+--- Make the object of a record that is already finished, without completing it again.
+---@param record table
+---@return tpl.Topo
+function tpl.topo.new(record) end
+
+--- Ask the machine at hand.
+---@param opts? {root?: string}  root: a recorded tree instead of / (proc, sys, etc, dev)
+---@return tpl.Topo? topo
+---@return tpl.Err? err
+function tpl.topo.probe(opts) end
+
+--- Read one file or several of the same machines; several are merged.
+---@param paths string|string[]
+---@return tpl.Topo? topo
+---@return tpl.Err? err
+function tpl.topo.read(paths) end
+
 --- Load a layout by name or path and put `patch` over it: tpl.use("megatron", {shares={tp={2,1}}}).
 function tpl.use(name, patch) end
+
+---@class tpl.xml
+tpl.xml = {}
+
+--- Read a text. A malformed one gives both: what came before the fault (nil if nothing did), and the error.
+---@param text string
+---@param options {where: string?}?   where: the file's name, for messages
+---@return tpl.XmlNode? root
+---@return tpl.Err? err               with the field `line`
+function tpl.xml.decode(text, options) end
+
+--- Iterate over the children that have a tag.
+---@param node tpl.XmlNode
+---@param tag string
+---@return fun(): tpl.XmlNode?
+function tpl.xml.each(node, tag) end
+
+---@class tpl.yaml
+tpl.yaml = {}
+
+--- Read a text of one document.
+---@param text string
+---@param options {where: string?, depth: integer?}?   where: the file's name for messages; depth: deepest nesting, 64
+---@return any? value     json.null for a null document
+---@return tpl.Err? err   code "format", the line in `where` and in the message
+function tpl.yaml.decode(text, options) end
+
+--- Read a text of any number of documents, such as a Kubernetes manifest.
+---@param text string
+---@param options {where: string?, depth: integer?}?
+---@return any[]? values  empty for an empty text
+---@return tpl.Err? err
+function tpl.yaml.decode_all(text, options) end
+
+--- Write a value as YAML that decode reads back as the same value.
+---@param value any
+---@param options {sort_keys: boolean?, flow: boolean?}?   flow: lists of small mappings get a line each, `- {a: 1, b: 2}`
+---@return string text    ends with a newline; raises for what YAML cannot say (functions, nan, bytes that are not UTF-8)
+function tpl.yaml.encode(value, options) end
+
+--- Find the line in which a value begins, for a message about a text that was read.
+---@param text string   YAML or JSON
+---@param path string   "devices[2].name", indices from 1
+---@return integer? line
+function tpl.yaml.line(text, path) end
 
 -- Classes ----------------------------------------------------------------------------------------------------------
 
@@ -612,8 +820,8 @@ function tpl.use(name, patch) end
 ---@field step {tokens: integer, chunk?: integer}
 ---@field act "auto"|"f32"|"bf16"
 ---@field want {context?: integer, concurrency: integer, goal: string}
----@field require table
----@field devices {only?: string[], exclude?: string[]}
+---@field require {link?: string, same_numa?: boolean, same_gpu?: boolean, kv_tokens?: number, itl_ms?: number}
+---@field devices {only?: string[], exclude?: string[], usable?: number}   usable: part of a GPU's memory that may be filled (0.90)
 ---@field replicas? integer
 ---@field serve? table
 ---@field origin {file?: string, dir?: string, where?: string, args: table<string, any>}   where it came from; where: "file:line"
@@ -710,10 +918,69 @@ end
 ---@class tpl.PackItem
 ---@field w number     weight, 0 or more
 
+---@class tpl.PlacedStage
+---@field devices string[]?          uids; nil: CPU ranks that share the cores, as many as the mesh has
+---@field layers integer[]           {first, last}, 0-based, inclusive; nil where the model is not known
+---@field mesh string|table|nil      as the policy wrote it
+---@field layout string|table|nil
+---@field shares table|nil           {n, ..} over tp, or axis -> {n, ..}
+
+---@class tpl.Placement
+---@field replicas {stages: tpl.PlacedStage[]}[]
+---@field reasons string[]
+---@field excluded {uid: string, why: string}[]
+---@field alternatives {name: string, score: number?, why: string?}[]
+
 ---@class tpl.PlanOptions
 ---@field no_fuse string|table<string, boolean>?  "all", or passes to leave out
 ---@field cpus integer?                           instead of this machine's
 ---@field available_bytes integer?                instead of this machine's
+---@field topo tpl.Topo?                           a recorded machine instead of this one
+---@field outline boolean?                         a model without a definition gives a plan of its memory
+---@field placed table?                            a placement that was decided already (a manifest's)
+
+---@class tpl.Policy
+---@field name string     as the user wrote it; "function" for a function
+---@field file string?    path; nil for a function
+---@field from string     where it was found: "path" | "beside deploy.lua" | "working folder" | "TPL_PATH" | "built in" | "function"
+---@field where string    "file:line" of the function
+---@field call function
+---@field except table<string, string>   properties of `tpl test-policy` that the file says it breaks on purpose -> why
+
+---@class tpl.PolicyRunOptions
+---@field soft_s number?   instead of M.SOFT_S
+---@field hard_s number?   instead of M.HARD_S
+---@field clock? fun(): number
+---@field quick boolean?   a refusal names the function instead of its `return`, for which the policy has to run again
+---@field seen? fun(copies: {topo: table, model: table, want: table})   what the policy was given, as it left it
+
+---@class tpl.Shape
+---@field arch string
+---@field name string?
+---@field n_layer integer
+---@field hidden integer
+---@field n_head integer
+---@field n_kv integer
+---@field head_dim integer
+---@field vocab integer
+---@field context integer
+---@field n_expert integer
+---@field n_expert_used integer
+---@field is_moe boolean
+---@field has_definition boolean?   set by the caller
+---@field weight_bytes number       whole model
+---@field params number
+---@field active_params number      embedding and head included
+---@field layers tpl.shape.Layer[]  1-based; equal layers are one table
+---@field embed_bytes number
+---@field head_bytes number         of the head's own copy; the table's when tied
+---@field norm_bytes number         final norm and other small tensors outside layers
+---@field tied boolean
+---@field head_flops number         per output row
+---@field weight_dtype string       that most bytes are in
+---@field units {kvh: integer, ffn: integer, expert: integer, heads: integer}
+---@field kv_whole boolean          every rank keeps the whole cache (MLA)
+---@field exact boolean             made from a list of tensors
 
 do
 ---@class tpl.Tables
@@ -808,6 +1075,92 @@ function Tokenizer:adds_bos() end
 end
 
 do
+---@class tpl.Topo
+---@field source table
+---@field hosts table[]
+---@field networks table[]
+---@field devices table[]
+---@field links table[]
+---@field nics table[]
+---@field islands table[]
+---@field suggest table
+---@field doubts table[]
+local Topo = {}
+
+--- Forget what was derived from fields that changed (NUMA, links, devices).
+function Topo:reindex() end
+
+--- Give a device by uid, nil when there is none.
+---@param uid string
+---@return table?
+function Topo:dev(uid) end
+
+--- Give a host by id, nil when there is none.
+---@param id string
+---@return table?
+function Topo:host(id) end
+
+--- Give the fastest network that joins two hosts, nil when none is known.
+---@param a string  host id
+---@param b string
+---@return table?
+function Topo:network(a, b) end
+
+--- Give the name of the NVLink fabric that a device shares with other hosts, nil without one. Two devices are in one fabric only if it is
+--- completed and healthy, the cluster is not all zeros (that is a fabric of one host), and cluster and clique are equal.
+---@param uid string
+---@return string?
+function Topo:fabric(uid) end
+
+--- Give the link between two devices as seen from a; nil when nothing is known about the pair. Devices of two hosts have a link made up of
+--- their network (kind "net"), or of the NVLink fabric that they share.
+---@param a string
+---@param b string
+---@return table?
+function Topo:link(a, b) end
+
+--- Give the link of two devices without turning it round, for rules that do not care about the way.
+function Topo:either(a, b) end
+
+--- List devices in index order. All conditions must hold; what a device does not tell fails its condition.
+---@param want? {min_free?: number, sm?: string, host?: string, numa?: integer, kind?: string, usable?: boolean, name?: string}
+--- min_free in bytes (total memory where the free memory is unknown); sm is the least compute capability, "9.0"
+---@return string[] uids
+function Topo:ids(want) end
+
+--- List the devices with these indices, in the order given. MIG slices and CPUs have indices of their own and are not meant.
+---@param want {ids: integer[], host?: string}
+---@return string[] uids
+function Topo:pick(want) end
+
+--- List groups of devices: "nvlink" (islands), "socket", "numa", "host", "name".
+---@param what string
+---@return string[][]
+function Topo:groups(what) end
+
+--- Give the name of the CPU socket of a device: a NUMA node, or the nodes that one socket is cut into. Equal for devices of one socket; nil unknown.
+---@param uid string
+---@return string?
+function Topo:socket(uid) end
+
+--- Give the name of the CPU socket of a device as far as the input tells it, without guessing from the numbers of NUMA nodes; nil unknown.
+---@param uid string
+---@return string?
+function Topo:firm_socket(uid) end
+
+--- Give the name of the NUMA node of a device, from its number or else its CPU list; nil unknown.
+---@param uid string
+---@return string?
+function Topo:numa_node(uid) end
+
+--- Say whether peer access between two devices is refused.
+function Topo:refused(a, b) end
+
+--- Sort uids by host, PCI address, UUID and uid.
+function Topo:sorted(uids) end
+end
+
+do
 ---@class tpl.Units
 ---@field size table<string, integer>
 ---@field hard table<string, integer>
@@ -823,5 +1176,87 @@ end
 ---@field key string
 ---@field value string
 ---@field text string    as typed
+
+---@class tpl.XmlNode     its children (elements only) are the items 1..n
+---@field tag string
+---@field attr table<string, string>
+---@field line integer    from 1
+---@field text string?    text directly in the element, pieces joined; nil where it is blank
+
+---@class tpl.cost.Device
+---@field name string
+---@field kind "gpu"|"mig"|"cpu"
+---@field flops table<string, number>    FLOP/s (or integer operations) by type
+---@field mem_gb_s number
+---@field mem_bytes number?
+---@field launch_us number               what one more op costs besides its bytes
+---@field step_us number                 host work between two steps
+---@field efficiency {mem: table<string, number>, flops: number}   shares of the peaks that good kernels reach
+---@field roof number                    share of mem_gb_s that a copy reaches: the roofline
+---@field auto string?                   type that a CPU multiplies in unless told otherwise
+---@field sm string?
+---@field pcie {gen: integer, width: integer}?
+---@field nvlinks integer?
+---@field source "table"|"probe"|"record"
+
+---@class tpl.cost.Estimate
+---@field fits boolean                 want.context x want.concurrency tokens fit
+---@field fits_one boolean             one request of want.context fits
+---@field why string?                  what does not fit, in bytes
+---@field kv_tokens integer            tokens that fit, in requests of equal length, whole pages
+---@field ranks {uid: string, stage: integer, weights: number, arena: number, comm: number, kv: number, kv_per_token: number, other: number,
+---   capacity: number, free: number?, stranded: number}[]   bytes; kv: of kv_tokens
+---@field limiting integer             index into ranks
+---@field itl_us number                between two tokens of a request, want.concurrency at a time
+---@field ttft_us number               of a prompt of want.prompt tokens on an idle replica
+---@field tok_s number                 decode, all requests together
+---@field served_tok_s number          output tokens a second of a mix of prompts and answers with the cache full: what throughput compares
+---@field served_concurrency integer
+---@field comm_share number            of a token, its part of the prompt included
+---@field decode_comm_share number     of a decode step
+---@field bubble number                share of the stages' time that they stand still in decode
+---@field min_concurrency integer
+---@field stage_imbalance number       slowest stage over the mean, less one
+---@field roofline_share number
+---@field bound "memory"|"compute"|"comm"|"latency"
+---@field stages {us_decode: number, us_prefill: number, comm_us_decode: number}[]
+---@field link_bytes_per_token {a: string, b: string, bytes: number}[]
+---@field warnings {code: string, message: string}[]
+---@field calibrated boolean           with rates measured on this machine
+
+---@class tpl.cost.Group
+---@field n integer             devices
+---@field class string          of the weakest pair, see link.lua
+---@field gb_s number           of the weakest pair, one way
+---@field hosts integer?        1
+---@field nvswitch boolean?     all pairs go through switches
+---@field mesh boolean?         every pair has links of its own, so rings can use them all
+---@field sm string?            lowest compute capability
+---@field inter_gb_s number?    network bandwidth of a host, where hosts > 1
+---@field cpu boolean?          ranks of one process on CPUs
+---@field us number?            measured time of a small message between the weakest pair
+
+---@class tpl.cost.Link
+---@field class "nvlink"|"c2c"|"pix"|"pxb"|"phb"|"node"|"sys"|"net"|"shm"
+---@field gb_s number     one way
+---@field us number       of a small message
+---@field source "measured"|"stated"|"assumed"
+---@field transport "p2p"|"shm"|"net"   what NCCL would use
+
+---@class tpl.shape.Layer
+---@field weight_bytes number    all of the layer
+---@field attn_bytes number      cut by heads; with the K and V projections
+---@field kv_proj_bytes number   of those: K and V projections, cut by KV heads
+---@field mlp_bytes number       dense and shared MLP, cut along their columns
+---@field expert_bytes number    routed experts, all of them
+---@field norm_bytes number      on every rank: norms, router, down-projections of MLA
+---@field active_bytes number    read for one token
+---@field flops number           per token, 2 per active parameter; attn_flops, kv_proj_flops, mlp_flops, expert_flops, norm_flops are its parts
+---@field pos_flops number       per token and cached position
+---@field kv_bytes number        per token, with elements of 2 bytes
+---@field window integer?        positions that stay in the cache; nil: all
+---@field n_expert integer       0: dense
+---@field params number
+---@field active_params number
 
 return tpl

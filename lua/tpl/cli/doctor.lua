@@ -76,7 +76,8 @@ local function show(ctx, report)
   end
   for _, c in ipairs(skipped) do ctx.out:text("%s  %s: %s\n", paint("skip", "skip"), c.code, c.evidence) end
   show_nccl(ctx, report.nccl)
-  ctx.out:text("\n%s: %d failed, %d warnings, %d in order, %d not checked\n", report.facts.host.where, counts.fail, counts.warn, counts.ok, counts.skip)
+  ctx.out:text("\n%s: %d failed, %d warnings, %d in order, %d not checked\n", report.facts.host.where, counts.fail, counts.warn, counts.ok,
+    counts.skip)
 end
 
 --- List the codes for `tpl help doctor`.
@@ -105,7 +106,8 @@ function M.run(ctx)
     local sys = require("tpl.core").sys
     local ok, message, code = sys.write_file(opts.bundle, require("tpl.doctor.bundle").write(report))
     if not ok then err.throw(err.from_c(message, code, opts.bundle)) end
-    ctx.out:note("tpl: wrote %s: hostnames, users, addresses, serial numbers and secrets are replaced; look through it before you send it", opts.bundle)
+    ctx.out:note("tpl: wrote %s: hostnames, users, addresses, serial numbers and secrets are replaced; look through it before you send it",
+      opts.bundle)
   end
   if ctx.json then ctx:finish(result(report)) else show(ctx, report) end
   return report.failed > 0 and 1 or 0

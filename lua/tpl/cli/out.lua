@@ -151,23 +151,28 @@ function M.envelope(command, fields)
   })
 end
 
---- Report progress of loading: a bar on a terminal, else a line for each tenth.
+--- Report progress: a bar on a terminal, else a line for each tenth.
 ---@param what string
+---@param unit string?   of `done` and `total`; nil: bytes
 ---@return fun(done: number, total: number)
-function Out:progress(what)
+function Out:progress(what, unit)
   local last = 0
+  local function amount(done, total)
+    if unit then return ("%d of %d %s"):format(done, total, unit) end
+    return ("%.1f of %.1f MiB"):format(done / 2 ^ 20, total / 2 ^ 20)
+  end
   return function(done, total)
     if total <= 0 or last >= 10 then return end
     local tenth = math.floor(10 * done / total)
     if self.is_tty then
       local width = math.floor(30 * done / total)
-      self.stderr(string.format("\r%s [%s%s] %3d %%  %.1f of %.1f MiB", what, ("#"):rep(width), ("."):rep(30 - width),
-        math.floor(100 * done / total), done / 2 ^ 20, total / 2 ^ 20))
+      self.stderr(string.format("\r%s [%s%s] %3d %%  %s", what, ("#"):rep(width), ("."):rep(30 - width), math.floor(100 * done / total),
+        amount(done, total)))
       if tenth >= 10 then self.stderr("\n") end
       last = tenth
     elseif tenth > last then
       last = tenth
-      self:note("%s %d %%: %.1f of %.1f MiB", what, tenth * 10, done / 2 ^ 20, total / 2 ^ 20)
+      self:note("%s %d %%: %s", what, tenth * 10, amount(done, total))
     end
   end
 end

@@ -20,7 +20,7 @@ local function measured(ctx, t)
   if ctx.args.opts.from then
     err.throw { code = "usage", where = "--measure", message = "measures the machine at hand, not one that a file describes", hint = "leave --from out" }
   end
-  local n, e = require("tpl.topo.measure").record(t, { progress = ctx.out:progress("measuring pairs") })
+  local n, e = require("tpl.topo.measure").record(t, { progress = ctx.out:progress("measuring", "pairs") })
   if not n then err.throw(e) end
   return require("tpl.topo").finish(t)
 end

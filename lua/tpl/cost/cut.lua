@@ -101,7 +101,9 @@ local function sum(a, b) return a + b end
 
 local function cut(shape, t, groups, want)
   local n = shape.n_layer
-  if #groups > n then err.throw { code = "script", message = ("%d stages for %d layers"):format(#groups, n), hint = "a stage holds one layer at least" } end
+  if #groups > n then
+    err.throw { code = "script", message = ("%d stages for %d layers"):format(#groups, n), hint = "a stage holds one layer at least" }
+  end
   local first = t:dev(groups[1][1])
   local opts = estimate.options(shape, want, first and first.kind == "cpu")
   opts.probe = opts.probe or t.probe

@@ -16,6 +16,7 @@ local M = {}
 ---@field step_us number                 host work between two steps
 ---@field efficiency {mem: table<string, number>, flops: number}   shares of the peaks that good kernels reach
 ---@field roof number                    share of mem_gb_s that a copy reaches: the roofline
+---@field auto string?                   type that a CPU multiplies in unless told otherwise
 ---@field sm string?
 ---@field pcie {gen: integer, width: integer}?
 ---@field nvlinks integer?
@@ -73,7 +74,7 @@ end
 
 -- -- CPU ---------------------------------------------------------------------------------------------------------------
 
--- Shares that tpl's own kernels reach of what the probe measures, see spec/cost/predict.lua.
+-- Shares that tpl's own kernels reach of what the probe measures.
 local cpu_share = { f32 = 0.75, bf16 = 0.75, f16 = 0.75, i8 = 0.65, q8_0 = 0.65, q4_0 = 0.60, q4_1 = 0.60 }
 local CPU_FLOPS = 0.45
 -- Where nothing was probed: about one memory channel and a quarter TFLOP/s for each 8 cores of a server.
@@ -83,6 +84,8 @@ local unprobed = { read_gb_s = 40, matrix_gflop_s = { f32 = 400, bf16 = 400, i8 
 ---@field read_gb_s number
 ---@field matrix_gflop_s table<string, number>
 ---@field barrier_us number
+---@field isa string?
+---@field cores integer?
 
 local function number(x) return type(x) == "number" and x or nil end
 
@@ -96,7 +99,7 @@ local function from_probe(probe)
   local d = { name = type(p.cpu) == "string" and p.cpu or "cpu", kind = "cpu", mem_gb_s = number(p.read_gb_s) or unprobed.read_gb_s,
     flops = { f32 = f32 * 1e9, bf16 = (number(rates.bf16) or f32) * 1e9, i8 = (number(rates.i8) or f32) * 1e9 },
     launch_us = 2 * (number(p.barrier_us) or unprobed.barrier_us), step_us = 20, efficiency = { mem = cpu_share, flops = CPU_FLOPS }, roof = 1,
-    source = probe and "probe" or "table" }
+    auto = p.isa == "amx" and "bf16" or "i8", source = probe and "probe" or "table" }
   d.flops.f16 = d.flops.f32
   cpus[p] = d
   return d

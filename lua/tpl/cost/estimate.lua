@@ -11,7 +11,7 @@ local team = require "tpl.cost.team"
 
 local M = {}
 
-local max, min, ceil = math.max, math.min, math.ceil
+local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
 local elements = { f32 = 4, f16 = 2, bf16 = 2, fp8 = 1, i8 = 1 }
 
@@ -33,7 +33,7 @@ local function options(shape, want, is_cpu)
     depth = want.depth or max(1, ceil(context / 2)), chunk = want.chunk or CHUNK, usable = want.usable or 0.90,
     kv_element = elements[want.kv_dtype or "f16"] or 2, act_bytes = act, comm_element = is_cpu and 4 or act,
     cut_vocab = want.tp_cut_vocab ~= false, dtype = shape.dtype or "bf16", head_dtype = shape.head_dtype or shape.dtype or "bf16",
-    step_tokens = want.step_tokens or CHUNK, probe = want.probe,
+    step_tokens = want.step_tokens or CHUNK, probe = want.probe, act = want.act,
   }
 end
 
@@ -75,11 +75,16 @@ local function gib(n) return ("%.1f GiB"):format(n / 2 ^ 30) end
 local function rank_bytes(stage, rank, i_stage, n_stages, opts)
   local shape = stage.shape
   local rows = min(opts.step_tokens, opts.concurrency)
-  local r = { uid = rank.uid, stage = i_stage - 1, free = rank.dev.free_bytes, capacity = memory.capacity(rank.dev, rank.device, opts.usable),
-    weights = memory.weights(shape, stage.sums, rank.part, stage.is_first, stage.is_last),
-    arena = memory.arena(shape, rank.part, opts.step_tokens, stage.is_last and rows or 0, opts.act_bytes),
+  local capacity = memory.capacity(rank.dev, rank.device, opts.usable)
+  local r = { uid = rank.uid, stage = i_stage - 1, free = rank.dev.free_bytes, capacity = capacity and floor(capacity),
+    weights = ceil(memory.weights(shape, stage.sums, rank.part, stage.is_first, stage.is_last)),
+    arena = ceil(memory.arena(shape, rank.part, opts.step_tokens, stage.is_last and rows or 0, opts.act_bytes)),
     comm = (#stage.ranks > 1 or n_stages > 1) and 2 * opts.step_tokens * shape.hidden * opts.comm_element or 0,
-    other = memory.other(rank.device.kind, stage.group and stage.group.class, n_stages > 1) }
+    other = ceil(memory.other(rank.device.kind, stage.group and stage.group.class, n_stages > 1)) }
+  if not r.capacity and rank.device.kind ~= "cpu" then
+    err.throw { code = "unsupported", where = rank.uid, message = "the topology does not say how much memory this device has",
+      hint = "give mem_bytes in a record (tpl topo --record), or name a card: --assume gpu=h100-sxm-80gb" }
+  end
   r.kv_rank = memory.kv(shape, stage.sums, rank.part, opts.kv_element)
   r.kv_per_token = r.kv_rank.per_token * rank.part.seqs
   r.kv_full_per_token, r.kv_window_bytes = r.kv_rank.full * rank.part.seqs, memory.window_bytes(r.kv_rank, opts.context, opts.concurrency)
@@ -100,7 +105,7 @@ local function price_memory(stages, shape, opts)
     end
   end
   for _, r in ipairs(ranks) do
-    r.kv = memory.kv_bytes(r.kv_rank, tokens, opts.concurrency)
+    r.kv = ceil(memory.kv_bytes(r.kv_rank, tokens, opts.concurrency))
     r.stranded = r.room and max(0, r.room - r.kv) or 0
   end
   return ranks, limiting, tokens
@@ -120,9 +125,10 @@ end
 -- -- Time --------------------------------------------------------------------------------------------------------------
 
 local function largest(times)
-  local parts_ = { memory = pipeline.sum(times, "mem"), compute = pipeline.sum(times, "math"), comm = pipeline.sum(times, "comm"), latency = pipeline.sum(times, "launch") }
+  local us = { memory = pipeline.sum(times, "mem"), compute = pipeline.sum(times, "math"), comm = pipeline.sum(times, "comm"),
+    latency = pipeline.sum(times, "launch") }
   local best = "memory"
-  for _, k in ipairs { "compute", "comm", "latency" } do if parts_[k] > parts_[best] then best = k end end
+  for _, k in ipairs { "compute", "comm", "latency" } do if us[k] > us[best] then best = k end end
   return best
 end
 
@@ -148,13 +154,17 @@ local function warnings(e, times, opts)
     local mean = pipeline.sum(times, "us") / #times
     for i, s in ipairs(times) do
       local off = s.us / mean - 1
-      if math.abs(off) > STAGE then add("stage_over_10pct", "stage %d takes %.0f %% %s than the mean", i - 1, 100 * math.abs(off), off > 0 and "more" or "less") end
+      if math.abs(off) > STAGE then
+        add("stage_over_10pct", "stage %d takes %.0f %% %s than the mean", i - 1, 100 * math.abs(off), off > 0 and "more" or "less")
+      end
     end
   end
   if opts.concurrency < e.min_concurrency then
     add("fill", "%d stages need %d requests at a time to be busy, %d are wanted", #times, e.min_concurrency, opts.concurrency)
   end
-  if e.roofline_share < ROOF then add("under_70pct", "the estimate is %.0f %% of what the memory and the arithmetic allow", 100 * e.roofline_share) end
+  if e.roofline_share < ROOF then
+    add("under_70pct", "the estimate is %.0f %% of what the memory and the arithmetic allow", 100 * e.roofline_share)
+  end
   return out
 end
 
@@ -237,5 +247,7 @@ end
 ---@return tpl.Err?       an unknown device or GPU
 function M.of(t, shape, replica, want) return err.try(estimate, t, shape, replica, want or {}) end
 
+-- What cutting into stages needs of the above.
 M.options, M.make_stage, M.rank_bytes = options, make_stage, rank_bytes
+
 return M

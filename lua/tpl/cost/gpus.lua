@@ -3,8 +3,7 @@
 --- names that nvidia-smi prints and by the words of `--assume`.
 -- Peaks are dense (no sparsity) in 1e12 operations a second, as the cited document gives them; tensor rates of GeForce
 -- cards with float32 sums. mem_mib is the total that nvidia-smi prints for the card with a current driver and ECC as it is
--- shipped; gb_s is 1e9 bytes a second. launch_us is the whole cost of one more kernel in a captured graph (gap, ramp and
--- drain), see device.lua.
+-- shipped; gb_s is 1e9 bytes a second.
 local M = {}
 
 ---@class tpl.cost.Gpu

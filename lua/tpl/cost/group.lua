@@ -75,7 +75,9 @@ function M.of(t, uids)
     end
   end
   g.hosts = math.max(hosts.n or 1, 1)
-  if weakest then g.class, g.gb_s, g.us, g.measured, g.source = weakest.class, weakest.gb_s, weakest.us, weakest.source == "measured", weakest.source end
+  if weakest then
+    g.class, g.gb_s, g.us, g.source, g.measured = weakest.class, weakest.gb_s, weakest.us, weakest.source, weakest.source == "measured"
+  end
   if g.hosts > 1 and inner then
     g.inter_gb_s, g.gb_s, g.inner_class, g.us = g.gb_s, inner.gb_s, inner.class, nil
   end

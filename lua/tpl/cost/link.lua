@@ -23,8 +23,8 @@ local latency = { nvlink = 7.2, c2c = 7.2, pix = 7.6, pxb = 7.6, phb = 7.6, node
 -- GB/s of one NVLink, by compute capability.
 local function per_nvlink(sm)
   local v = sm and tonumber(sm) or 0
-  if v >= 10 then return 40.1 elseif v >= 9 then return 20.6 elseif v == 8.6 then return 12 elseif v >= 7 then return 20 elseif v >= 6 then return 18 end
-  return 20
+  if v >= 10 then return 40.1 elseif v >= 9 then return 20.6 elseif v == 8.6 then return 12 end
+  return v >= 6 and v < 7 and 18 or 20
 end
 
 local function sm_of(dev, spec) return dev and dev.sm or spec and spec.sm end

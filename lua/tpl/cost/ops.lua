@@ -10,7 +10,10 @@ local rate_of = { mxfp4 = "bf16", nvfp4 = "fp4", awq = "bf16", gptq = "bf16", in
 --- Give the FLOP/s of a device for weights of a type; a type it lacks runs in bf16, else in float32.
 ---@param d tpl.cost.Device
 ---@param dtype string
-function M.peak(d, dtype)
+---@param act? string   "f32": products in float32 whatever the weights are
+function M.peak(d, dtype, act)
+  if act == "f32" then return d.flops.f32 end
+  if d.kind == "cpu" then return d.flops[act == "bf16" and "bf16" or d.auto] end
   return d.flops[rate_of[dtype] or dtype] or d.flops[dtype] or d.flops.bf16 or d.flops.f32
 end
 
@@ -21,10 +24,11 @@ function M.share(d, dtype) return d.efficiency.mem[dtype] or d.efficiency.mem.bf
 ---@param d tpl.cost.Device
 ---@param bytes number
 ---@param flops number
----@param dtype string
-function M.time(d, bytes, flops, dtype)
+---@param dtype string   of the weights
+---@param act? string
+function M.time(d, bytes, flops, dtype, act)
   local mem = bytes / (1000 * d.mem_gb_s * M.share(d, dtype))
-  local math_us = flops / (M.peak(d, dtype) * d.efficiency.flops) * 1e6
+  local math_us = flops / (M.peak(d, dtype, act) * d.efficiency.flops) * 1e6
   return max(mem, math_us), mem, math_us
 end
 

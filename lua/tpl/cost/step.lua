@@ -26,12 +26,12 @@ local ACT_PASSES = 12 -- times that a layer reads or writes a row of hidden size
 ---@param n number
 function M.experts_hit(e, k, n) return 1 - (1 - k / e) ^ n end
 
-local function add(sum, d, bytes, flops, dtype)
+local function add(sum, d, bytes, flops, dtype, act)
   if bytes <= 0 and flops <= 0 then return end
-  local us, mem, math_us = ops.time(d, bytes, flops, dtype)
+  local us, mem, math_us = ops.time(d, bytes, flops, dtype, act)
   sum.us = sum.us + us
   if mem >= math_us then sum.mem = sum.mem + us else sum.math = sum.math + us end
-  sum.bytes, sum.flops = sum.bytes + bytes, sum.flops + flops / ops.peak(d, dtype)
+  sum.bytes, sum.flops = sum.bytes + bytes, sum.flops + flops / ops.peak(d, dtype, act)
 end
 
 -- Tokens and sequences of a rank that holds a share of the sequences: at least one of them whole.
@@ -44,19 +44,19 @@ local function layer(sum, stage, rank, l, work, opts)
   local d, part = rank.device, rank.part
   local tokens, seqs = spread(work, part.seqs)
   add(sum, d, (l.attn_bytes - l.kv_proj_bytes) * part.attn + l.kv_proj_bytes * part.kv,
-    ((l.attn_flops - l.kv_proj_flops) * part.attn + l.kv_proj_flops * part.kv) * tokens, l.attn_dtype or opts.dtype)
-  add(sum, d, l.mlp_bytes * part.ffn, l.mlp_flops * part.ffn * tokens, l.mlp_dtype or opts.dtype)
-  add(sum, d, l.norm_bytes, l.norm_flops * tokens, opts.dtype)
+    ((l.attn_flops - l.kv_proj_flops) * part.attn + l.kv_proj_flops * part.kv) * tokens, l.attn_dtype or opts.dtype, opts.act)
+  add(sum, d, l.mlp_bytes * part.ffn, l.mlp_flops * part.ffn * tokens, l.mlp_dtype or opts.dtype, opts.act)
+  add(sum, d, l.norm_bytes, l.norm_flops * tokens, opts.dtype, opts.act)
   local n_ops = d.kind == "cpu" and CPU_OPS or GPU_OPS
   if l.n_expert > 0 then
     local hit = M.experts_hit(l.n_expert, stage.shape.n_expert_used, work.tokens)
-    add(sum, d, l.expert_bytes * hit * part.expert, l.expert_flops * work.tokens * part.expert, l.expert_dtype or opts.dtype)
+    add(sum, d, l.expert_bytes * hit * part.expert, l.expert_flops * work.tokens * part.expert, l.expert_dtype or opts.dtype, opts.act)
     n_ops = n_ops + MOE_OPS
   end
   if stage.shape.kv_whole then n_ops = n_ops + MLA_OPS end
   local seen, read = min(work.pos, l.window or work.pos), min(work.kv_pos, l.window and l.window + work.tokens / work.seqs or work.kv_pos)
   local kv_share = (stage.shape.kv_whole and 1 or part.kv) * opts.kv_element / 2
-  add(sum, d, seqs * read * l.kv_bytes * kv_share, tokens * l.pos_flops * seen * part.attn, "bf16")
+  add(sum, d, seqs * read * l.kv_bytes * kv_share, tokens * l.pos_flops * seen * part.attn, "bf16", opts.act)
   add(sum, d, ACT_PASSES * tokens * stage.shape.hidden * opts.act_bytes, 0, "bf16")
   sum.launch = sum.launch + n_ops * d.launch_us
 end
@@ -73,7 +73,8 @@ local function rank_time(stage, rank, work, opts)
   if stage.is_first then total.launch = total.launch + d.launch_us end
   if stage.is_last and work.rows > 0 then
     local rows = max(work.rows * rank.part.seqs, 1)
-    add(total, d, shape.head_bytes * rank.part.vocab, shape.head_flops * rows * rank.part.vocab, shape.tied and shape.dtype or opts.head_dtype)
+    add(total, d, shape.head_bytes * rank.part.vocab, shape.head_flops * rows * rank.part.vocab, shape.tied and shape.dtype or opts.head_dtype,
+      opts.act)
     total.launch = total.launch + 3 * d.launch_us -- norm, head, choice of the token
   end
   total.us = total.us + total.launch

@@ -46,7 +46,8 @@ end
 --- The first core's lines that tell the maker, and of the flags only "hypervisor".
 local function cpuinfo(text)
   local first = lines(text:match("^(.-\n)\n") or text, "^vendor_id", "^model name", "^CPU implementer", "^flags")
-  return (first:gsub("flags([^\n]*)", function(flags) return "flags\t\t: fpu " .. ((flags .. " "):find(" hypervisor ", 1, true) and "hypervisor " or "") end))
+  return (first:gsub("flags([^\n]*)", function(flags) return "flags\t\t: fpu " .. ((flags .. " "):find(" hypervisor ", 1, true) and "hypervisor "
+    or "") end))
 end
 
 local function ids(text) return (text:gsub("%x%x%x%x%x%x%x%x%x%x%x%x%x+", "ID")) end
@@ -106,7 +107,8 @@ local function files_of(seen, r)
     if not is_environ then
       local key = r:text(path)
       if path:find("/config$") then
-        binary[key] = (text:gsub(".", function(c) return string.format("%02x", c:byte()) end))
+        local last = text:match("^.*()[^%z]") or 0 -- the zeros behind it say nothing
+        binary[key] = (text:sub(1, math.max(last + 16, 0x104)):gsub(".", function(c) return string.format("%02x", c:byte()) end))
       else
         files[key] = r:text(kept_text(path, text):gsub("[^\n\t\32-\126]", "?"), path:find("nccl%.conf") ~= nil)
       end
@@ -138,7 +140,8 @@ end
 
 -- -- Environment, topology, and what was given ------------------------------------------------------------------------
 
-local ENV = { "^CUDA_", "^NVIDIA_", "^NCCL_", "^TORCH_NCCL_", "^KUBERNETES_SERVICE_HOST$", "^container$", "^HOME$", "^LD_LIBRARY_PATH$", "^VIRTUAL_ENV$",
+local ENV = { "^CUDA_", "^NVIDIA_", "^NCCL_", "^TORCH_NCCL_", "^KUBERNETES_SERVICE_HOST$", "^container$", "^HOME$", "^LD_LIBRARY_PATH$",
+  "^VIRTUAL_ENV$",
   "^CONDA_PREFIX$", "^NUM_", "^TENSOR_PARALLEL_SIZE$", "^TP_SIZE$", "^NPROC_PER_NODE$", "^LOCAL_WORLD_SIZE$", "^SLURM_GPUS_ON_NODE$", "^SHM_SIZE$" }
 
 local function is_wanted(name)
@@ -182,7 +185,8 @@ local function plain(value, r, depth)
   return #out > 0 and setmetatable(out, json.array_mt) or out
 end
 
-local DEVICE = { "uid", "kind", "index", "uuid", "pci", "name", "sm", "vbios", "numa", "cpus", "mem_bytes", "free_bytes", "mig", "fabric", "pcie", "health", "usable", "why_not" }
+local DEVICE = { "uid", "kind", "index", "uuid", "pci", "name", "sm", "vbios", "numa", "cpus", "mem_bytes", "free_bytes", "mig", "fabric", "pcie",
+  "health", "usable", "why_not" }
 local LINK = { "a", "b", "kind", "pcie", "nvlinks", "via_switch", "p2p", "p2p_ba", "data_ok" }
 local NIC = { "name", "device", "pci", "numa", "to" }
 
@@ -199,7 +203,9 @@ local function topo_of(facts, r)
   local topo = facts.topo
   if not topo then return nil end
   local first = topo.hosts and topo.hosts[1] or {}
-  local out = { hosts = { { id = "host0", driver = first.driver, cuda = first.cuda } }, devices = chosen(topo.devices, DEVICE, r), links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r) }
+  local out = { hosts = { { id = "host0", driver = first.driver, cuda = first.cuda } }, devices = chosen(topo.devices, DEVICE, r),
+    links = chosen(topo.links, LINK, r), nics = chosen(topo.nics, NIC, r),
+    doubts = chosen(topo.doubts, { "code", "message" }, r) }
   for i, device in ipairs(topo.devices or {}) do
     local busy = device.busy
     if type(busy) == "table" and (busy.pids or busy.used_bytes) then
@@ -219,14 +225,17 @@ local function k8s_of(facts, r)
     for name, value in util.pairs(c.env) do if is_wanted(name) then env[name] = r:text(value, true) end end
     for _, word in ipairs(c.args) do
       local is_flag = word:find("^%-%-?[%a]") ~= nil
-      if is_flag then args[#args + 1] = word:find("=%d+$") and word or word:match("^[^=]+") elseif keep and word:find("^%d+$") then args[#args + 1] = word end
+      if is_flag then args[#args + 1] = word:find("=%d+$") and word or word:match("^[^=]+") elseif keep and word:find("^%d+$") then
+        args[#args + 1] = word end
       keep = is_flag
     end
     local volume = c.mounts["/dev/shm"]
     list[i] = {
-      name = "c" .. i, where = "manifest, container " .. i, init = c.init, env = env, args = setmetatable(args, json.array_mt), requests = plain(c.requests, r, 0),
+      name = "c" .. i, where = "manifest, container " .. i, init = c.init, env = env, args = setmetatable(args, json.array_mt),
+        requests = plain(c.requests, r, 0),
       limits = plain(c.limits, r, 0), claims = c.claims, pods = c.pods, qos = c.qos, pod = { hostIPC = c.pod.hostIPC == true },
-      mounts = volume and { ["/dev/shm"] = { emptyDir = plain(volume.emptyDir, r, 0), hostPath = volume.hostPath and { path = "/dev/shm" } or nil } } or {},
+      mounts = volume and { ["/dev/shm"] = { emptyDir = plain(volume.emptyDir, r, 0), hostPath = volume.hostPath and { path = "/dev/shm" }
+        or nil } } or {},
     }
   end
   return { path = "manifest", containers = setmetatable(list, json.array_mt) }
@@ -253,7 +262,8 @@ end
 local function names_of(facts)
   local out = { hosts = {}, users = {} }
   local function add(list, text) if text then list[#list + 1] = text end end
-  for _, path in ipairs { "proc/sys/kernel/hostname", "etc/hostname" } do add(out.hosts, facts.host.backend.read(path) and facts.host.backend.read(path):match("%S+")) end
+  for _, path in ipairs { "proc/sys/kernel/hostname", "etc/hostname" } do add(out.hosts, facts.host.backend.read(path)
+    and facts.host.backend.read(path):match("%S+")) end
   add(out.hosts, facts.env.HOSTNAME)
   for _, name in ipairs { "USER", "LOGNAME", "SUDO_USER" } do add(out.users, facts.env[name]) end
   for _, host in ipairs(facts.topo and facts.topo.hosts or {}) do add(out.hosts, host.id) end
@@ -270,10 +280,12 @@ function M.write(report)
   local r = redact.new(names_of(f))
   local files, binary, pids = files_of(f.host.seen, r)
   local findings = {}
-  for i, c in ipairs(report.checks) do findings[i] = { code = c.code, status = c.status, evidence = r:text(c.evidence:gsub("[^\32-\126]", "?"), true) } end
+  for i, c in ipairs(report.checks) do findings[i] = { code = c.code, status = c.status, evidence = r:text(c.evidence:gsub("[^\32-\126]", "?"),
+    true) } end
   return require("tpl.yaml").encode({
     tpl_doctor_bundle = VERSION, origin = f.host.origin, tpl = require("tpl").version, findings = setmetatable(findings, json.array_mt),
-    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), log = log_of(f, r), k8s = k8s_of(f, r), models = models_of(f),
+    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), log = log_of(f, r), k8s = k8s_of(f, r),
+      models = models_of(f),
     files = files, binary = binary, lists = lists_of(f.host.seen, pids, r), links = mapped(f.host.seen.links, r), dirs = mapped(f.host.seen.dirs, r),
   }, { sort_keys = true })
 end
@@ -286,7 +298,8 @@ local function table_of(value, kind, where, name)
   if type(value) ~= "table" then err.throw { code = "format", where = where, message = name .. " is no mapping" } end
   local out = {}
   for key, item in pairs(value) do
-    if type(key) ~= "string" or type(item) ~= kind then err.throw { code = "format", where = where, message = string.format("%s: '%s' is no %s", name, tostring(key), kind) } end
+    if type(key) ~= "string" or type(item) ~= kind then err.throw { code = "format", where = where, message = string.format("%s: '%s' is no %s",
+      name, tostring(key), kind) } end
     out[key] = item
   end
   return out
@@ -309,12 +322,14 @@ function M.read(text, where)
   local value, e = require("tpl.yaml").decode(text, { where = where })
   if e then err.throw(e) end
   if type(value) ~= "table" or value.tpl_doctor_bundle ~= VERSION then
-    err.throw { code = "format", where = where, message = "is no bundle of this version", hint = "tpl doctor --bundle FILE writes one; --root also takes a folder" }
+    err.throw { code = "format", where = where, message = "is no bundle of this version",
+      hint = "tpl doctor --bundle FILE writes one; --root also takes a folder" }
   end
   local record = {
     files = table_of(value.files, "string", where, "files"), lists = table_of(value.lists, "table", where, "lists"),
     links = table_of(value.links, "string", where, "links"), dirs = table_of(value.dirs, "boolean", where, "dirs"),
-    env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded), origin = value.origin == "live" and "live" or "tree",
+    env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded),
+      origin = value.origin == "live" and "live" or "tree",
     topo = known(value.topo), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
   }
   for path, hex in pairs(table_of(value.binary, "string", where, "binary")) do record.files[path] = unhex(hex) end

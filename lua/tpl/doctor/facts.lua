@@ -55,6 +55,10 @@ local function gpus_of_system(host, pci)
       gpu.name, gpu.vbios = host:field(file, "Model"), host:field(file, "Video BIOS")
       gpu.uuid = uuid and uuid:find("^GPU%-%x") and uuid or nil
       gpu.minor = tonumber(host:field(file, "Device Minor"))
+      -- The driver lists the slices (GPU instances) of a card that is cut, by its minor number.
+      for _, part in ipairs(host:list("proc/driver/nvidia/capabilities/gpu" .. tostring(gpu.minor) .. "/mig") or {}) do
+        if part:find("^gi%d") then gpu.mig = { mode = "on" } end
+      end
     end
   end
   table.sort(list, function(a, b) return a.pci < b.pci end)
@@ -200,7 +204,8 @@ local function container_of(host, env)
   if env.KUBERNETES_SERVICE_HOST then return "KUBERNETES_SERVICE_HOST" end
   if env.container then return "container=" .. env.container end
   for _, path in ipairs { "proc/1/cgroup", "proc/self/cgroup" } do
-    local word = (host:read(path) or ""):match("docker[-/][%w]*") or (host:read(path) or ""):match("kubepods") or (host:read(path) or ""):match("libpod")
+    local word = (host:read(path) or ""):match("docker[-/][%w]*") or (host:read(path) or ""):match("kubepods") or (host:read(path)
+      or ""):match("libpod")
       or (host:read(path) or ""):match("cri%-containerd")
     if word then return word .. " in /" .. path end
   end
@@ -264,12 +269,30 @@ function Facts:rdma()
   return out
 end
 
+--- List the control groups of this process in sysfs, its own before the root: the file of version 2 and that of version 1.
+---@param v2 string   file of version 2, "memory.max"
+---@param v1 string   controller and file of version 1, "memory/memory.limit_in_bytes"
+---@return string[] paths
+function Facts:cgroup_files(v2, v1)
+  local out, controller, file = {}, v1:match("^(%w+)/(.+)$")
+  for line in (self.host:read("proc/self/cgroup") or ""):gmatch("[^\n]+") do
+    local names, path = line:match("^%d+:([^:]*):/(.+)$")
+    if path and not path:find("..", 1, true) then
+      if names == "" then out[#out + 1] = "sys/fs/cgroup/" .. path .. "/" .. v2
+      elseif ("," .. names .. ","):find("," .. controller .. ",", 1, true) then out[#out + 1] = "sys/fs/cgroup/" .. controller .. "/" .. path .. "/" .. file end
+    end
+  end
+  out[#out + 1] = "sys/fs/cgroup/" .. v2
+  out[#out + 1] = "sys/fs/cgroup/" .. v1
+  return out
+end
+
 --- Give the cores this process may use as a list, and where that is said.
 ---@return string? cpus
 ---@return string? where
 function Facts:allowed_cpus()
   local cpus, where = cpuset.normal(self.host:field("proc/self/status", "Cpus_allowed_list")), "Cpus_allowed_list in /proc/self/status"
-  for _, path in ipairs { "sys/fs/cgroup/cpuset.cpus.effective", "sys/fs/cgroup/cpuset/cpuset.effective_cpus", "sys/fs/cgroup/cpuset/cpuset.cpus" } do
+  for _, path in ipairs(self:cgroup_files("cpuset.cpus.effective", "cpuset/cpuset.cpus")) do
     local limit = cpuset.normal(self.host:word(path))
     local both = limit and (cpus and cpuset.both(cpus, limit) or limit)
     if both and both ~= cpus then cpus, where = both, "/" .. path end
@@ -323,7 +346,7 @@ function M.gather(host, opts)
   opts = opts or {}
   local self = setmetatable({ host = host, models = opts.models or {}, log = opts.log, k8s = opts.k8s, links_by = {} }, Facts)
   self.env, self.env_where, self.env_recorded = environ.read(host, opts.own or (host.kind == "live" and host) or host_of.live())
-  self.nccl_files = environ.nccl_files(host, self.env)
+  self.nccl_files = environ.nccl_files(host, self.env, self.env_recorded)
   self.pci = pci_of.read(host)
   self.topo = topo_of(host, opts)
   self.gpus, self.missed = join(self.topo, gpus_of_system(host, self.pci))

@@ -69,7 +69,8 @@ end
 
 local function new(backend, kind, where, parts)
   return setmetatable({
-    backend = backend, kind = kind, origin = parts and parts.origin or kind, where = where, parts = parts or {}, seen = { files = {}, lists = {}, links = {}, dirs = {} },
+    backend = backend, kind = kind, origin = parts and parts.origin or kind, where = where, parts = parts or {}, seen = { files = {}, lists = {},
+      links = {}, dirs = {} },
   }, Host)
 end
 
@@ -154,6 +155,7 @@ function Host:field(path, key)
   for line in text:gmatch("[^\n]+") do
     if line:sub(1, #key) == key and line:sub(#key + 1):match("^%s*[:=]") then return line:sub(#key + 1):match("^%s*[:=]%s*(.-)%s*$") end
   end
+  return nil
 end
 
 return M

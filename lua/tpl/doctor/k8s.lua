@@ -127,12 +127,14 @@ function M.parse(text, path)
       local list = document.kind == "List" and items(document.items) or { document }
       for _, object in ipairs(list) do
         local meta = items(type(object) == "table" and object.metadata or nil)
-        walk(out, object, string.format("%s: %s/%s", path, type(object) == "table" and text_of(object.kind) or "document " .. i, text_of(meta.name) or "?"), 0, 1)
+        walk(out, object, string.format("%s: %s/%s", path, type(object) == "table" and text_of(object.kind) or "document " .. i,
+          text_of(meta.name) or "?"), 0, 1)
       end
     end
   end
   if #out == 0 then
-    err.throw { code = "format", where = path, message = "holds no pod: nothing with a list of containers", hint = "Pod, Deployment, StatefulSet, Job, LeaderWorkerSet, .." }
+    err.throw { code = "format", where = path, message = "holds no pod: nothing with a list of containers",
+      hint = "Pod, Deployment, StatefulSet, Job, LeaderWorkerSet, .." }
   end
   return { path = path, containers = out }
 end

@@ -26,7 +26,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field uneven boolean       shares follow memory
 ---@field is_ep boolean        ranks have requests and experts of their own
 ---@field is_wide boolean      a group lies on several hosts
----@field is_for_latency boolean  the score is of one request
+---@field is_mixed boolean     devices of several models
 ---@field instead_of tpl.Candidate?  the better price of larger replicas, which was not better by enough
 ---@field unmet integer        requirements of the deployment that it breaks
 
@@ -61,9 +61,8 @@ function M.forbids(model, tp, n_devices)
 end
 
 -- Stages of one replica over a list of groups: "even", "uneven" (shares by memory), or "ep" (each rank has requests and experts of its own).
-local function stages_of(topo, model, want, list, how)
+local function stages_of(topo, model, list, how, cut)
   local stages, is_uneven = {}, how == "uneven"
-  local cut = #list > 1 and cost.cut(model, topo, list, want)
   for i, group in ipairs(list) do
     local s = { devices = group, layers = cut and cut[i] or nil }
     if how == "ep" then
@@ -119,24 +118,34 @@ local function spans_hosts(topo, group)
   return false
 end
 
--- What tells replicas apart before they are priced: the devices of each stage, and what is free on them.
-local function signature(topo, replica)
-  local out = {}
-  for _, s in ipairs(replica.stages) do
-    for _, uid in ipairs(s.devices) do
+-- What the devices of a chain are and have free: chains that are alike are cut alike.
+local function likeness(topo, chain)
+  local words = {}
+  for _, group in ipairs(chain) do
+    for _, uid in ipairs(group) do
       local d = topo:dev(uid)
-      out[#out + 1] = ("%s/%s/%.2f"):format(d.name or d.kind, tostring(d.mem_bytes), (d.free_bytes or d.mem_bytes or 0) / 2 ^ 30)
+      words[#words + 1] = ("%s/%s"):format(d.name or "", d.free_bytes or d.mem_bytes or "")
     end
-    out[#out + 1] = "|"
+    words[#words + 1] = "|"
   end
-  return table.concat(out, " ")
+  return table.concat(words)
+end
+
+local function cutter(topo, model, want)
+  local known = {}
+  return function(chain)
+    if #chain < 2 then return nil end
+    local key = likeness(topo, chain)
+    known[key] = known[key] or cost.cut(model, topo, chain, want)
+    return known[key]
+  end
 end
 
 -- The estimate of the replica with least room: on mixed or partly filled devices replicas differ, and each must hold the model.
-local function worst_estimate(topo, model, want, replicas)
+local function worst_estimate(topo, model, want, chains, replicas)
   local worst, seen = nil, {}
-  for _, replica in ipairs(replicas) do
-    local key = signature(topo, replica)
+  for i, replica in ipairs(replicas) do
+    local key = likeness(topo, chains[i])
     if not seen[key] then
       seen[key] = true
       local e, problem = cost.estimate(topo, model, replica, want)
@@ -147,14 +156,26 @@ local function worst_estimate(topo, model, want, replicas)
   return worst
 end
 
+local function is_mixed(topo, chain)
+  local name = topo:dev(chain[1][1]).name
+  for _, group in ipairs(chain) do
+    for _, uid in ipairs(group) do
+      if topo:dev(uid).name ~= name then return true end
+    end
+  end
+  return false
+end
+
 local function candidate(topo, model, want, chains, how)
   local first = chains[1]
   local tp, pp = #first[1], #first
   local replicas = {}
-  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how) } end
+  local cut = cutter(topo, model, want)
+  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, chain, how, cut(chain)) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
-    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]), is_for_latency = want.goal == "latency" }
-  c.estimate = worst_estimate(topo, model, want, replicas)
+    is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]),
+    is_mixed = is_mixed(topo, first) }
+  c.estimate = worst_estimate(topo, model, want, chains, replicas)
   price(c, want)
   local unmet = requirements.unmet(topo, replicas[1], c.estimate, want.require)
   c.unmet = #unmet
@@ -235,25 +256,37 @@ function M.enumerate(topo, model, want, uids)
   return out, refused
 end
 
--- Prices are estimates: what is this close to the best is as good, and then fewer devices and fewer cuts win. So are caches, where
--- none holds what is wanted: the better price wins.
-local NEAR, NEAR_KV = 0.05, 0.10
+-- Prices are estimates: what is this close to the best is as good. Then more and smaller replicas win (they fail alone). Throughput rests
+-- on a guess of the load, so it is told apart less finely than the time of a token.
+local NEAR = { throughput = 0.20, latency = 0.05 }
+-- Of replicas of one size the one with fewer cuts wins where prices are this close; on unequal devices one group with uneven shares, whose
+-- tokens come sooner, unless a pipeline is clearly better.
+local NEAR_CUT, NEAR_MIXED = 0.05, 0.20
+-- Where none holds what is wanted, the better price among caches this close.
+local NEAR_KV = 0.10
 
 local function simpler(a, b)
-  if a.tp * a.pp ~= b.tp * b.pp then return a.tp * a.pp < b.tp * b.pp end
   if a.is_wide ~= b.is_wide then return b.is_wide end
   if a.pp ~= b.pp then return a.pp < b.pp end
   if a.is_ep ~= b.is_ep then return b.is_ep end
-  if a.uneven ~= b.uneven and a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then
-    return a.estimate.kv_tokens > b.estimate.kv_tokens
+  if a.uneven ~= b.uneven then
+    if a.estimate.kv_tokens ~= b.estimate.kv_tokens and not (a.fits and b.fits) then return a.estimate.kv_tokens > b.estimate.kv_tokens end
+    return b.uneven
   end
-  return not a.uneven and b.uneven or false
+  return a.score > b.score
 end
 
--- Sort the head of a list, whose items are nearly as good as the first by `value`, by another order.
-local function resort_head(list, value, near, before)
-  local head, best = {}, value(list[1])
-  while list[#head + 1] and value(list[#head + 1]) >= best * (1 - near) do head[#head + 1] = list[#head + 1] end
+-- The items of a list that are nearly as good as the first by `value`: how many.
+local function n_near(list, value, near)
+  local n, best = 0, value(list[1])
+  while list[n + 1] and value(list[n + 1]) >= best * (1 - near) do n = n + 1 end
+  return n
+end
+
+-- Sort the first n of a list by another order.
+local function resort(list, n, before)
+  local head = {}
+  for i = 1, n do head[i] = list[i] end
   table.sort(head, before)
   for i, c in ipairs(head) do list[i] = c end
 end
@@ -271,35 +304,34 @@ local function by_kv(a, b)
   return by_score(a, b)
 end
 
--- What an estimate may be off by, so that it is no reason to bind more devices together: replicas that use the same devices in smaller
--- groups fail alone and are updated one by one.
-local NEAR_SIZE = 0.20
-
-local function size_of(c) return c.tp * c.pp end
-
--- Best first of one size, the simplest of those that are nearly as good.
-local function of_size(part, size)
-  local out = {}
-  for _, c in ipairs(part) do if size_of(c) == size then out[#out + 1] = c end end
-  table.sort(out, by_score)
-  resort_head(out, score_of, NEAR, simpler)
-  return out
+local function by_replicas(a, b)
+  if a.n ~= b.n then return a.n > b.n end
+  return by_score(a, b)
 end
 
--- Put smaller replicas on as many devices before the best price, where that is not clearly better.
-local function smaller_replicas_first(part)
-  local best, found = part[1], nil
-  for _, c in ipairs(part) do
-    local is_smaller = size_of(c) < size_of(found or best) and size_of(c) * c.n >= size_of(best) * best.n
-    if is_smaller and not c.is_for_latency and c.score >= best.score * (1 - NEAR_SIZE) then found = c end
+-- Candidates that all hold what is wanted: the best price, or more replicas if they are nearly as good; of that size the simplest of
+-- what is very near.
+local function sort_fitting(list, goal)
+  table.sort(list, by_score)
+  local n, best = n_near(list, score_of, NEAR[goal]), list[1]
+  resort(list, n, by_replicas)
+  local first = list[1]
+  local near = first.is_mixed and NEAR_MIXED or NEAR_CUT
+  local same, rest = {}, {}
+  for i = 1, n do
+    local c = list[i]
+    local is_near = c.n == first.n and c.tp * c.pp == first.tp * first.pp and c.score >= first.score * (1 - near)
+    table.insert(is_near and same or rest, c)
   end
-  if not found then return end
-  found = of_size(part, size_of(found))[1]
-  found.instead_of = best
-  for i, c in ipairs(part) do
-    if c == found then table.remove(part, i) end
-  end
-  table.insert(part, 1, found)
+  table.sort(same, simpler)
+  for i, c in ipairs(same) do list[i] = c end
+  for i, c in ipairs(rest) do list[#same + i] = c end
+  if list[1].n > best.n then list[1].instead_of = best end
+end
+
+local function sort_short(list)
+  table.sort(list, by_kv)
+  resort(list, n_near(list, kv_of, NEAR_KV), by_score)
 end
 
 -- What stands above all prices: it holds what is wanted and keeps the requirements.
@@ -307,7 +339,8 @@ local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
 
 --- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
 ---@param list tpl.Candidate[]
-function M.sort(list)
+---@param goal "throughput"|"latency"
+function M.sort(list, goal)
   local by_rank, ranks = {}, {}
   for _, c in ipairs(list) do
     c.instead_of = nil
@@ -322,14 +355,7 @@ function M.sort(list)
   local n = 0
   for _, r in ipairs(ranks) do
     local part = by_rank[r]
-    if part[1].fits then
-      table.sort(part, by_score)
-      resort_head(part, score_of, NEAR, simpler)
-      smaller_replicas_first(part)
-    else
-      table.sort(part, by_kv)
-      resort_head(part, kv_of, NEAR_KV, by_score)
-    end
+    if part[1].fits then sort_fitting(part, goal) else sort_short(part) end
     for _, c in ipairs(part) do
       n = n + 1
       list[n] = c

@@ -2,6 +2,7 @@
 --- Turn priced candidates into a placement with its reasons: what was taken, the best alternatives and their price, what was
 --- left out and why. Shared by the placement policies. Pure.
 local candidates = require "tpl.place.candidates"
+local cost = require "tpl.cost"
 local groups = require "tpl.topo.groups"
 local pools = require "tpl.place.pools"
 
@@ -91,6 +92,23 @@ local function uneven_gain(list, best)
   return "uneven shares by memory: an even cut does not fit"
 end
 
+-- The gain of layers cut by memory over as many layers on every stage; nothing where that is the same cut.
+local function layers_gain(topo, model, want, best)
+  local stages, uneven = {}, false
+  local given = best.replicas[1].stages
+  if #given < 2 or not given[1].layers then return nil end
+  for i, s in ipairs(given) do
+    local first, last = math.floor(model.n_layer * (i - 1) / #given), math.floor(model.n_layer * i / #given) - 1
+    stages[i] = { devices = s.devices, shares = s.shares, mesh = s.mesh, layers = { first, last } }
+    uneven = uneven or first ~= s.layers[1] or last ~= s.layers[2]
+  end
+  local even = uneven and cost.estimate(topo, model, { stages = stages }, want)
+  local gain = even and best.estimate.kv_tokens - even.kv_tokens or 0
+  if gain < 0.01 * best.estimate.kv_tokens then return nil end
+  if even.kv_tokens == 0 then return "layers cut by memory: an even cut does not fit" end
+  return ("layers cut by memory: +%d KV tokens (%+.0f %%) over an even cut"):format(gain, 100 * gain / even.kv_tokens)
+end
+
 --- Make a placement of the best of some candidates.
 ---@param list tpl.Candidate[]
 ---@param attempt {what: string, excluded: table[]}   the devices they are on
@@ -98,11 +116,11 @@ end
 ---@return table? placement
 ---@return string? message    when none fits
 function M.among(topo, model, want, list, attempt, refused)
-  candidates.sort(list)
+  candidates.sort(list, want.goal)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
   if not best.holds_one then return nil, ("%s: %s"):format(best.name, best.why) end
-  local gain = uneven_gain(list, best)
+  local gain = uneven_gain(list, best) or layers_gain(topo, model, want, best)
   return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(list, best, refused or {}),
     reasons = reasons_for(topo, model, want, best, attempt, gain and { gain }) }
 end
@@ -124,10 +142,10 @@ function M.choose(topo, model, want, attempts, filter)
     for _, c in ipairs(list) do
       if not filter or filter(c) then kept[#kept + 1], all[#all + 1], of[c] = c, c, attempt end
     end
-    candidates.sort(kept)
+    candidates.sort(kept, want.goal)
     if kept[1] and kept[1].fits and kept[1].unmet == 0 then return M.among(topo, model, want, kept, attempt, refused) end
   end
-  candidates.sort(all)
+  candidates.sort(all, want.goal)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 

@@ -56,7 +56,7 @@ local function priced(plan, asked)
   local want = candidates.want(plan.topo, plan.shape, place.wish(deploy, asked.tp))
   want.pp = asked.pp
   local list, refused = candidates.enumerate(plan.topo, plan.shape, want, uids)
-  return candidates.sort(list)[1], refused[1], uids
+  return candidates.sort(list, want.goal)[1], refused[1], uids
 end
 
 --- Say why a cut was not taken: the rule that forbids it, or the price that lost.

@@ -167,8 +167,7 @@ local function make(deploy, options)
     tokenizer_path = open.tokenizer, warnings = open.warnings, shape = open.shape, machine = machine.of(options) }, Plan)
   plan_context(self)
   if open.refused then
-    place_on(self)
-    outline.fill(self)
+    outline.fill(self, plan_placement(self, outline.layer_costs(self.shape)))
     return finish(self)
   end
   local def = opening.definition(deploy, open)

@@ -10,10 +10,22 @@ local candidates = require "tpl.place.candidates"
 
 local M = {}
 
-local function stage(plan, s, i, first_rank)
-  local layers = s.layers or { 0, plan.config.n_layer - 1 }
-  return { i = i - 1, first = layers[1], last = layers[2], devices = s.devices, layout = s.layout or plan.deploy.layout, shares = s.shares,
-    mesh = mesh_of.new(s.mesh or plan.deploy.mesh or { { "tp", #s.devices } }), first_rank = first_rank, hash = nil }
+-- Shares over the axis tp, as a list.
+local function tp_shares(shares) return shares and (shares[1] and shares or shares.tp) end
+
+local function stage(s, i, first_rank)
+  return { i = i - 1, first = s.first, last = s.last, devices = s.devices, layout = s.layout, shares = tp_shares(s.shares),
+    mesh = s.mesh or mesh_of.new { { "tp", #s.devices } }, first_rank = first_rank, hash = nil }
+end
+
+--- Bytes of each layer's weights (1-based), and those that come with the head.
+---@param shape tpl.Shape
+---@return number[] cost
+---@return number head
+function M.layer_costs(shape)
+  local out = {}
+  for i, layer in ipairs(shape.layers) do out[i] = layer.weight_bytes end
+  return out, shape.head_bytes
 end
 
 -- Ranges of KV heads, the one dim whose cut the estimate says.
@@ -39,13 +51,23 @@ local function ranks_of(plan, estimate, replica, list, index)
   end
 end
 
+-- A replica in the form of cost.estimate: layers and shares of the stages, which all replicas have in common.
+local function as_estimated(plan, replica)
+  local stages = {}
+  for i, s in ipairs(plan.stages) do
+    stages[i] = { devices = replica.stages[i].devices, layers = { s.first, s.last }, shares = s.shares, mesh = tostring(s.mesh) }
+  end
+  return { stages = stages }
+end
+
 --- Fill in the stages and ranks of a plan that was placed.
 ---@param plan table
-function M.fill(plan)
+---@param specs tpl.StageSpec[]
+function M.fill(plan, specs)
   local first_rank = 0
   plan.stages = {}
-  for i, s in ipairs(plan.placed.replicas[1].stages) do
-    plan.stages[i] = stage(plan, s, i, first_rank)
+  for i, s in ipairs(specs) do
+    plan.stages[i] = stage(s, i, first_rank)
     first_rank = first_rank + #s.devices
   end
   plan.n_ranks, plan.ranks = first_rank, {}
@@ -53,7 +75,7 @@ function M.fill(plan)
   if plan.shape.is_moe and mesh.kind[mesh.axes[1]] == "batch" then plan.ep = mesh.n end -- experts are dealt out over all ranks of a stage
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   for i, replica in ipairs(plan.placed.replicas) do
-    local estimate, e = cost.estimate(plan.topo, plan.shape, replica, want)
+    local estimate, e = cost.estimate(plan.topo, plan.shape, as_estimated(plan, replica), want)
     if not estimate then err.throw(e) end
     ranks_of(plan, estimate, replica, plan.ranks, i - 1)
   end

@@ -228,6 +228,7 @@ local function unchosen(a)
 end
 
 local function unchosen_free(p, case, first, thorough)
+  if first.refused or p.except.unchosen_free then return nil end
   local bad, good = unchosen(first)
   local r, tries = random(case.seed + 8, case.number), {}
   if thorough then
@@ -255,6 +256,7 @@ local function grouped(a)
 end
 
 local function worse_link(p, case, first, thorough)
+  if first.refused then return nil end
   local together, candidates, tries = grouped(first), {}, {}
   for i, l in ipairs(case.record.links or {}) do
     if permute.can_worsen(l) and not together[l.a .. " " .. l.b] then candidates[#candidates + 1] = i end
@@ -272,34 +274,46 @@ local function worse_link(p, case, first, thorough)
   end
 end
 
+local function deterministic(p, case, first)
+  local again, failure = answer(p, case.record, case)
+  if failure then return failure end
+  if not util.same(first.placement, again.placement) or first.refused ~= again.refused then
+    return failed("deterministic", "on the same machine it " .. (difference(first, again, true) or "gives another placement"))
+  end
+end
+
+local function one_model(p, _, first)
+  local message = not p.except.one_model_in_group and mixed_group(first)
+  return message and failed("one_model_in_group", "it " .. message) or nil
+end
+
+local function weights_fit(_, case, first)
+  local message = first.placement and too_heavy(first, models.get(case.model), case.want.usable or 0.9)
+  return message and failed("weights_fit", "it " .. message) or nil
+end
+
+-- What is looked at once the policy has answered on the machine as it is.
+local further = { { "deterministic", deterministic }, { "one_model_in_group", one_model }, { "weights_fit", weights_fit }, { "index_free", index_free },
+  { "unchosen_free", unchosen_free }, { "worse_link", worse_link } }
+
 --- Check a policy on a case.
 ---@param p tpl.Policy
 ---@param case tpl.policy.Case
----@param o? {thorough: boolean?}   thorough: more permutations, every device taken away (for shrinking)
+---@param o? {thorough: boolean?, only: string?}   thorough: more permutations, every device taken away, every link worsened; only: of the properties
+--- that need further runs look at this one (for shrinking)
 ---@return tpl.policy.Failure?  nil: every property holds
 ---@return string? how          "placed" | "refused"
 function M.check(p, case, o)
   o = o or {}
   local wrong
   local first, failure = answer(p, case.record, case, function(s, t) wrong = changed(s, t, case) end)
-  if wrong and first then failure = failed("input_unchanged", wrong) end
+  if wrong and first then return failed("input_unchanged", wrong) end
   if failure then return failure end
-  local again
-  again, failure = answer(p, case.record, case)
-  if failure then return failure end
-  if not util.same(first.placement, again.placement) or first.refused ~= again.refused then
-    return failed("deterministic", "on the same machine it " .. (difference(first, again, true) or "gives another placement"))
+  for _, property in ipairs(further) do
+    if not o.only or o.only == property[1] then failure = property[2](p, case, first, o.thorough) end
+    if failure then return failure end
   end
-  if first.placement then
-    local message = not p.except.one_model_in_group and mixed_group(first)
-    if message then return failed("one_model_in_group", "it " .. message) end
-    message = too_heavy(first, models.get(case.model), case.want.usable or 0.9)
-    if message then return failed("weights_fit", "it " .. message) end
-  end
-  failure = index_free(p, case, first, o.thorough)
-    or first.placement and not p.except.unchosen_free and unchosen_free(p, case, first, o.thorough)
-    or first.placement and worse_link(p, case, first, o.thorough)
-  return failure or nil, first.refused and "refused" or "placed"
+  return nil, first.refused and "refused" or "placed"
 end
 
 return M

@@ -128,7 +128,7 @@ function M.smallest(p, case, failure)
   local tries, again = 0, true
   local function fails(c)
     tries = tries + 1
-    local found = properties.check(p, c, { thorough = true })
+    local found = properties.check(p, c, { thorough = true, only = failure.property })
     return found and found.property == failure.property and found.rule == failure.rule and not found.record and found or nil
   end
   while again and tries < MOST_TRIES do

@@ -10,12 +10,13 @@ local by_architecture = {
   LlamaForCausalLM = "llama", MistralForCausalLM = "mistral", Qwen2ForCausalLM = "qwen2", Qwen3ForCausalLM = "qwen3",
   Phi3ForCausalLM = "phi3", Gemma3ForCausalLM = "gemma3", Gemma3ForConditionalGeneration = "gemma3", OPTForCausalLM = "opt",
   GPT2LMHeadModel = "gpt2", MixtralForCausalLM = "mixtral", Qwen2MoeForCausalLM = "qwen2_moe", Qwen3MoeForCausalLM = "qwen3_moe",
+  Mistral3ForConditionalGeneration = "mistral", Llama4ForCausalLM = "llama4", Llama4ForConditionalGeneration = "llama4",
   GptOssForCausalLM = "gpt_oss", DeepseekV2ForCausalLM = "deepseek_v2", DeepseekV3ForCausalLM = "deepseek_v3",
 }
 local by_type = {
   llama = "llama", mistral = "mistral", qwen2 = "qwen2", qwen3 = "qwen3", phi3 = "phi3", gemma3 = "gemma3", gemma3_text = "gemma3",
   opt = "opt", gpt2 = "gpt2", mixtral = "mixtral", qwen2_moe = "qwen2_moe", qwen3_moe = "qwen3_moe", gpt_oss = "gpt_oss",
-  deepseek_v2 = "deepseek_v2", deepseek_v3 = "deepseek_v3",
+  mistral3 = "mistral", llama4 = "llama4", llama4_text = "llama4", deepseek_v2 = "deepseek_v2", deepseek_v3 = "deepseek_v3",
 }
 
 --- List the architectures whose memory can be worked out, sorted.

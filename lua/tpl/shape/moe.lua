@@ -86,6 +86,32 @@ function families.gpt_oss(r)
   return c
 end
 
+-- Every step-th layer has experts, and a shared one beside them; most layers see chunks of the past only.
+function families.llama4(r)
+  local c = common(r, { hidden = 5120, n_layer = 48, vocab = 202048, context = 131072, ffn = 8192,
+    heads = { n_head = 40, n_kv = 8, head_dim = 128 } })
+  local dense_ffn, step = r:int("intermediate_size_mlp", 1, limits.ffn, 16384), r:int("interleave_moe_layer_step", 1, limits.layers, 1)
+  c.n_expert, c.expert_ffn = r:int("num_local_experts", 1, 65536, 16), c.ffn
+  c.n_expert_used = r:int("num_experts_per_tok", 1, c.n_expert, 1)
+  local bias, chunk = r:bool("attention_bias"), r:int("attention_chunk_size", 1, limits.context, 8192)
+  c.window = sliding_list(r, c, chunk) or function(i) return (i + 1) % 4 ~= 0 and chunk or nil end
+  c.layer = function(i)
+    local out, mlp = attention(c, {}, { bias = bias, o_bias = bias }), "feed_forward."
+    if (i + 1) % step == 0 then
+      local more = { n = c.n_expert, used = c.n_expert_used / c.n_expert }
+      out[#out + 1] = matrix("rep", mlp .. "router", c.n_expert, c.hidden)
+      out[#out + 1] = matrix("expert", mlp .. "experts.gate_up_proj", 2 * c.expert_ffn, c.hidden, more)
+      out[#out + 1] = matrix("expert", mlp .. "experts.down_proj", c.hidden, c.expert_ffn, more)
+      gated(c, out, mlp .. "shared_expert.", c.ffn)
+    else
+      gated(c, out, mlp, dense_ffn)
+    end
+    norms(c, out)
+    return out
+  end
+  return c
+end
+
 -- Attention over a compressed KV (MLA): the down-projections and the cache are on every rank.
 local function mla(r, c)
   local nope, rope = r:int("qk_nope_head_dim", 1, limits.head_dim), r:int("qk_rope_head_dim", 1, limits.head_dim)

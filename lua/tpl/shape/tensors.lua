@@ -114,7 +114,8 @@ function M.apply(s, tensors)
     s.weight_dtype = dtypes.all and largest(dtypes.all) or s.weight_dtype
     for layer in pairs(seen_layers) do
       for _, part in ipairs { "attn", "mlp", "expert" } do
-        if layer[part .. "_dtype"] then layer[part .. "_dtype"] = dtypes[part .. "_bytes"] and largest(dtypes[part .. "_bytes"]) or layer[part .. "_dtype"] end
+        local by_type = dtypes[part .. "_bytes"]
+        if layer[part .. "_dtype"] and by_type then layer[part .. "_dtype"] = largest(by_type) end
       end
     end
     local ffn, expert = dtypes.mlp_bytes, dtypes.expert_bytes

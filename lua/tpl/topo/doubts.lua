@@ -58,11 +58,19 @@ end
 local function refused_nvlink(t, add)
   local list = {}
   for _, link in ipairs(t.links) do
-    if pair.is_nvlink(link) and pair.refused(link) then list[#list + 1] = link.a .. "-" .. link.b end
+    if pair.is_nvlink(link) and pair.refused(link) and link.data_ok ~= false then list[#list + 1] = link.a .. "-" .. link.b end
   end
   if list[1] and not has(t, "nvlink_p2p_refused") then
     add("nvlink_p2p_refused", ("NVLink is reported but peer access is refused: %s; not counted as NVLink until a probe says otherwise"):format(named(list)))
   end
+end
+
+local function wrong_data(t, add)
+  local list = {}
+  for _, link in ipairs(t.links) do
+    if link.data_ok == false then list[#list + 1] = link.a .. "-" .. link.b end
+  end
+  if list[1] then add("data_wrong", ("what arrived was not what was sent: %s; not counted as a direct link"):format(named(list))) end
 end
 
 local function forced_sys(t, add)
@@ -90,6 +98,7 @@ end
 function M.add(t)
   local add = adder(t)
   refused_nvlink(t, add)
+  wrong_data(t, add)
   missing_links(t, add)
   numa_unknown(t, add)
   forced_sys(t, add)

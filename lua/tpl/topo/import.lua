@@ -45,6 +45,7 @@ local record_keys = { "source", "hosts", "networks", "devices", "links", "nics",
 
 local function looks_like_record(text)
   if text:find("^%s*[{%[]%s*[\"%]}{]") then return true end
+  if text:find("\n[ \t]*GPU%d+[ \t]+X[ \t]") then return false end
   for _, key in ipairs(record_keys) do
     if text:find("^" .. key .. ":") or text:find("\n" .. key .. ":") then return true end
   end
@@ -121,6 +122,7 @@ local function read_text(text, name)
   local page = page_of.read(text, name)
   local draft = draft_of.new(page.name)
   if page.stripped then draft:doubt(page.stripped, "prefix", "what a log puts before its lines was taken away") end
+  if page.joined then draft:doubt(page.joined, "row_wrapped", "lines that fill the width of a terminal were joined with the next one") end
   local list = sections(page)
   if #list > 1 and are_hosts(list) then
     draft:doubt(nil, "several_hosts", "the text speaks of several hosts; what connects them is not in it")
@@ -149,8 +151,17 @@ function M.read(text, name)
   local clean = page_of.clean(text)
   local kind, instead = M.kind(clean)
   if not kind then fail(name, "this is " .. instead .. "; it is not read as a topology") end
-  if kind == "text" then return read_text(text, name) end
-  return require("tpl.topo.import." .. kind).read(clean, name)
+  local record, e
+  if kind == "text" then
+    record, e = err.try(read_text, text, name)
+  else
+    record, e = err.try(require("tpl.topo.import." .. kind).read, clean, name)
+  end
+  if not record then
+    e.where = e.where or (e.line and name .. ":" .. e.line or name)
+    err.throw(e)
+  end
+  return record
 end
 
 return M

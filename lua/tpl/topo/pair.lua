@@ -15,10 +15,13 @@ local function status_ok(status) return status == nil or status == "ok" end
 
 local function way_refused(p2p) return p2p ~= nil and not (status_ok(p2p.read) and status_ok(p2p.write)) end
 
---- Say whether peer access over a link is refused, either way. Never asked is not refused; "u" (the driver does not know) is.
+--- Say whether peer access over a link is refused, either way, or was measured to deliver wrong data. Never asked is not refused; "u" (the driver
+--- does not know) is.
 ---@param link table?
 ---@return boolean
-function M.refused(link) return link ~= nil and (way_refused(link.p2p) or way_refused(link.p2p_ba)) end
+function M.refused(link)
+  return link ~= nil and (way_refused(link.p2p) or way_refused(link.p2p_ba) or link.data_ok == false)
+end
 
 --- Say whether a link is made of NVLinks, usable or not.
 ---@param link table?
@@ -52,6 +55,18 @@ function M.rank(link)
   local rank = M.rank_of[M.word(link)] or (link and link.kind == "shm" and M.rank_of.node) or M.UNKNOWN
   if not M.refused(link) then return rank end
   return math.max(rank, M.rank_of.node) + math.min(9, math.floor(rank / 10))
+end
+
+local STEP = math.log(1.25) -- measurements nearer than this are taken for equal
+
+--- Give the step of a measured bandwidth, the slower way counts: 0 where it was not measured, else 1 to 63, more is faster.
+---@param link table?
+---@return integer
+function M.speed(link)
+  if not link or link.source ~= "measured" or not link.gb_s then return 0 end
+  local gb_s = math.min(link.gb_s, link.gb_s_ba or link.gb_s)
+  if gb_s <= 0 then return 0 end
+  return math.max(1, math.min(63, 21 + math.floor(math.log(gb_s) / STEP)))
 end
 
 return M

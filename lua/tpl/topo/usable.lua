@@ -93,4 +93,23 @@ function M.judge(device)
   device.usable, device.why_not = #reasons == 0, reasons
 end
 
+local of_mig = { mig_on = true, mig_pending = true }
+
+--- Judge all devices of a record: a MIG slice also has the faults of its card.
+---@param devices table[]
+function M.judge_all(devices)
+  local by_uid = {}
+  for _, d in ipairs(devices) do
+    M.judge(d)
+    by_uid[d.uid] = d
+  end
+  for _, d in ipairs(devices) do
+    local parent = d.kind == "mig" and d.mig and by_uid[d.mig.parent]
+    for _, reason in ipairs(parent and d.usable and parent.why_not or {}) do
+      if not of_mig[reason.code] then d.why_not[#d.why_not + 1] = { code = reason.code, message = "its card: " .. reason.message } end
+    end
+    if d.why_not[1] then d.usable = false end
+  end
+end
+
 return M

@@ -87,6 +87,20 @@ describe("tpl.topo.import.hwloc_xml", function()
     assert.truthy(s.doubt(r, "numa_unknown"))
   end)
 
+  it("takes the node with CPUs where the memory of GPUs makes nodes of its own (Grace)", function()
+    local r = hwloc.read([[<topology version="2.0"><object type="Machine" cpuset="0xf" nodeset="0x3f">
+      <object type="Package" os_index="0" cpuset="0x3" nodeset="0x7"><object type="NUMANode" os_index="0" cpuset="0x3" nodeset="0x1"/>
+        <object type="NUMANode" os_index="1" subtype="GPUMemory" cpuset="0x0" nodeset="0x2"/><object type="NUMANode" os_index="2" cpuset="0x0" nodeset="0x4"/>
+        <object type="Bridge" bridge_type="0-1"><object type="PCIDev" pci_busid="0008:01:00.0" pci_type="0302 [10de:2342] [0:0] 0"/></object></object>
+      <object type="Package" os_index="1" cpuset="0xc" nodeset="0x38"><object type="NUMANode" os_index="3" cpuset="0xc" nodeset="0x8"/>
+        <object type="Bridge" bridge_type="0-1"><object type="PCIDev" pci_busid="0018:01:00.0" pci_type="0302 [10de:2342] [0:0] 0"/></object></object>
+      </object></topology>]], "t.xml")
+    assert.equal("0 3", s.numa(r))
+    assert.equal(2, #r.hosts[1].numa)
+    assert.same({ ["0-1"] = "sys" }, s.links(r))
+    assert.is_nil(s.doubt(r, "numa_unknown"))
+  end)
+
   it("gives a record or a clean error for every cut", function()
     for _, name in ipairs { "nvswitch-4.hwloc.xml", "cpu-nvlink-4.hwloc.xml", "hwloc1-numa-parents-2.hwloc.xml" } do
       local text = s.fixture(name)

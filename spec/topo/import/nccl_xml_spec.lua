@@ -125,6 +125,27 @@ describe("tpl.topo.import.nccl_xml on own fixtures", function()
     assert.matches("256 GPUs", refusal(table.concat(many)).message)
   end)
 
+  it("believes one side of a NVLink where the other was cut off, and reads addresses without function", function()
+    local text = [[<system version="1"><cpu numaid="0"><pci busid="0000:01:00" class="0x030200"><gpu dev="1" sm="80">
+      <nvlink target="0000:02:00.0" count="3" tclass="0x030200"/></gpu></pci>
+      <pci busid="0000:02:00" class="0x030200"><gpu dev="0" sm="80">]]
+    local r = nccl.read(text, "t.xml")
+    assert.equal("nvlink 3 node", s.links(r)["0-1"])
+    assert.truthy(s.doubt(r, "nvlink_one_way", 2))
+    r = nccl.read(text .. "</gpu></pci></cpu></system>", "t.xml")
+    assert.equal("node", s.links(r)["0-1"])
+    assert.truthy(s.doubt(r, "nvlink_asymmetric", 2))
+  end)
+  it("takes time in proportion to a file, whatever is repeated in it", function()
+    local repeated = { "<!", "<!--", "<", "<a>", "<a b=c/>", "<a b=c ", "</system>", "&lt;", '<pci busid="0:1:0.0" class="0x03"/>', "a=", "f,", "\n" }
+    for _, piece in ipairs(repeated) do
+      for _, around in ipairs { { "", "<system/>" }, { '<system version="1"><cpu numaid="0">', "</cpu></system>" }, { '<system version=1><cpu affinity="', '"/></system>' } } do
+        local from = os.clock()
+        err.try(nccl.read, around[1] .. piece:rep(math.floor(1e6 / #piece)) .. around[2], "t.xml")
+        assert.is_true(os.clock() - from < 3, piece) -- 0.3 s where this was written
+      end
+    end
+  end)
   it("reads a file that lost its head, as far as it goes", function()
     local text = s.fixture("h200-nvswitch-4.nccl.xml")
     local r = nccl.read(text:sub((text:find("<cpu numaid=\"1\""))), "tail.xml")

@@ -32,6 +32,7 @@ local function device_order(f)
   local said = order and "CUDA_DEVICE_ORDER=" .. order or "CUDA_DEVICE_ORDER is not set"
   if mixed then return fail(string.format("%s, and the host mixes %s: CUDA puts the fastest first, NVML follows the bus", said, mixed), fix) end
   if by_index then return warn(string.format("%s, and CUDA_VISIBLE_DEVICES=%s are indices in CUDA's order", said, visible), fix) end
+  if order then return warn(string.format("%s (%s)", said, f.env_where), fix) end
   if not f.env_recorded then return skip("%s; the host's own environment is not recorded (file env, or proc/self/environ)", said) end
   if #whole_gpus(f) == 1 then return ok("%s, with one GPU", said) end
   if #f.gpus == 0 and f.host.origin == "live" then return skip("no GPU is known") end
@@ -53,7 +54,8 @@ local function pinned(f)
     local names = {}
     for _, gpu in ipairs(f.group) do names[#names + 1] = gpu.uuid end
     return warn(string.format("CUDA_VISIBLE_DEVICES=%s (%s) names GPUs by index: after a restart, a swap or a driver update these may be other cards", text, f.env_where),
-      #names > 0 and "CUDA_VISIBLE_DEVICES=" .. table.concat(names, ",") or "CUDA_VISIBLE_DEVICES=GPU-uuid,.. (nvidia-smi -L), or run with --manifest")
+      #names > 0 and "CUDA_VISIBLE_DEVICES=" .. table.concat(names, ",")
+        or "CUDA_VISIBLE_DEVICES=GPU-uuid,.. (nvidia-smi -L), or run with --manifest")
   end
   return ok("CUDA_VISIBLE_DEVICES=%s%s", text, prefix and " (a short UUID)" or "")
 end
@@ -63,15 +65,18 @@ local function visible(f)
   if text == nil then return ok("CUDA_VISIBLE_DEVICES is not set") end
   if #f.gpus == 0 then return skip("no GPU is known") end
   local words, seen = facts.visible_words(text), {}
-  if #words == 0 then return fail(string.format("CUDA_VISIBLE_DEVICES is empty (%s): no GPU is visible", f.env_where), "unset CUDA_VISIBLE_DEVICES") end
+  if #words == 0 then return fail(string.format("CUDA_VISIBLE_DEVICES is empty (%s): no GPU is visible", f.env_where),
+    "unset CUDA_VISIBLE_DEVICES") end
   for i, word in ipairs(words) do
     local gpu = f:device_of_word(word)
     if not gpu then
       if word:find("^MIG%-") then return skip("%s: the topology has no slices", word) end
-      return fail(string.format("CUDA_VISIBLE_DEVICES=%s (%s): '%s' is none of the %d GPUs; CUDA ignores it and all that follow (%d)", text, f.env_where, word, #f.gpus, #words - i),
+      return fail(string.format("CUDA_VISIBLE_DEVICES=%s (%s): '%s' is none of the %d GPUs; CUDA ignores it and all that follow (%d)", text,
+        f.env_where, word, #f.gpus, #words - i),
         "nvidia-smi -L lists the UUIDs; a card may have been replaced")
     end
-    if seen[gpu] then return fail(string.format("CUDA_VISIBLE_DEVICES=%s (%s) names %s twice", text, f.env_where, gpu.title), "name each GPU once") end
+    if seen[gpu] then return fail(string.format("CUDA_VISIBLE_DEVICES=%s (%s) names %s twice", text, f.env_where, gpu.title),
+      "name each GPU once") end
     seen[gpu] = true
   end
   return ok("CUDA_VISIBLE_DEVICES=%s: %d devices, all there", text, #words)
@@ -109,7 +114,8 @@ local function num_gpus(f)
     local n = tonumber(f.env[name] or "")
     if n then
       if #f.group == 0 then return skip("%s=%d, and no GPU is known", name, n) end
-      if n > #f.group then return fail(string.format("%s=%d (%s), but %d GPUs are visible", name, n, f.env_where, #f.group), string.format("%s=%d", name, #f.group)) end
+      if n > #f.group then return fail(string.format("%s=%d (%s), but %d GPUs are visible", name, n, f.env_where, #f.group),
+        string.format("%s=%d", name, #f.group)) end
       if n < #f.group and name ~= "SLURM_GPUS_ON_NODE" then
         return warn(string.format("%s=%d (%s), but %d GPUs are visible: %d stand idle", name, n, f.env_where, #f.group, #f.group - n),
           string.format("%s=%d, or hide the others and give them to another service", name, #f.group))
@@ -151,12 +157,15 @@ local function p2p_level(f)
   if not value then return ok("NCCL_P2P_LEVEL is not set") end
   local word = value:upper()
   if value == "0" then word = "LOC" end
-  if word == "LOC" then return fail(said("NCCL_P2P_LEVEL", value, where) .. " forbids peer access between all GPUs, NVLink included", unset("NCCL_P2P_LEVEL", where)) end
+  if word == "LOC" then return fail(said("NCCL_P2P_LEVEL", value, where) .. " forbids peer access between all GPUs, NVLink included",
+    unset("NCCL_P2P_LEVEL", where)) end
   if not LEVELS[word] and not value:find("^%d+$") then
-    return fail(said("NCCL_P2P_LEVEL", value, where) .. " is none of LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS: NCCL ignores it", unset("NCCL_P2P_LEVEL", where))
+    return fail(said("NCCL_P2P_LEVEL", value, where) .. " is none of LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS: NCCL ignores it",
+      unset("NCCL_P2P_LEVEL", where))
   end
   if LEVELS[word] == 1 and #f.group > 1 and f.topo and #(f.topo.links or {}) > 0 and nvlink_pairs(f) == 0 then
-    return warn(said("NCCL_P2P_LEVEL", value, where) .. " allows NVLink only, and no pair has it: all traffic takes /dev/shm", unset("NCCL_P2P_LEVEL", where))
+    return warn(said("NCCL_P2P_LEVEL", value, where) .. " allows NVLink only, and no pair has it: all traffic takes /dev/shm",
+      unset("NCCL_P2P_LEVEL", where))
   end
   return ok("NCCL_P2P_LEVEL=%s", value)
 end
@@ -174,14 +183,17 @@ local function topo_file(f)
   if f.host:exists(path) then
     local text = f.host:read(path)
     if text and not text:find("<system", 1, true) then
-      return warn(said("NCCL_TOPO_FILE", value, where) .. " holds no <system>: NCCL skips it without a word", "give a dump made with NCCL_TOPO_DUMP_FILE")
+      return warn(said("NCCL_TOPO_FILE", value, where) .. " holds no <system>: NCCL skips it without a word",
+        "give a dump made with NCCL_TOPO_DUMP_FILE")
     end
     return ok("NCCL_TOPO_FILE=%s is there", value)
   end
-  return fail(said("NCCL_TOPO_FILE", value, where) .. " is absent: NCCL says so at INFO only, and probes instead", "correct the path, or mount the file into the container")
+  return fail(said("NCCL_TOPO_FILE", value, where) .. " is absent: NCCL says so at INFO only, and probes instead",
+    "correct the path, or mount the file into the container")
 end
 
-local OLD_NAMES = { NCCL_MIN_NCHANNELS = "NCCL_MIN_CTAS", NCCL_MAX_NCHANNELS = "NCCL_MAX_CTAS", NCCL_ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING" }
+local OLD_NAMES = { NCCL_MIN_NCHANNELS = "NCCL_MIN_CTAS", NCCL_MAX_NCHANNELS = "NCCL_MAX_CTAS",
+  NCCL_ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING" }
 
 local function old_names(f)
   local found, fixes = {}, {}
@@ -211,7 +223,8 @@ local function conf_files(f)
   end
   if n == 0 and not f.host:list("etc") then return skip("/etc is not recorded") end
   if n == 0 then return ok("no settings in NCCL_CONF_FILE, ~/.nccl.conf or /etc/nccl.conf") end
-  return warn("hidden settings in " .. table.concat(found, "; "), "check that each is meant; move them to the service's environment, where they are seen")
+  return warn("hidden settings in " .. table.concat(found, "; "),
+    "check that each is meant; move them to the service's environment, where they are seen")
 end
 
 local TOKENS = {
@@ -235,33 +248,44 @@ local function algo(f)
       if not value:find("^%^") then shown.forced = shown.forced or { name, value, where } end
     end
   end
-  if shown.forced then return warn(said(unpack(shown.forced)) .. " forces a choice for every size and every group", unset(shown.forced[1], shown.forced[3])) end
+  if shown.forced then return warn(said(unpack(shown.forced)) .. " forces a choice for every size and every group", unset(shown.forced[1],
+    shown.forced[3])) end
   return ok(#shown > 0 and table.concat(shown, " ") or "NCCL_ALGO and NCCL_PROTO are not set")
 end
 
 local function hidden_errors(f)
   local value, where = f:setting("NCCL_IGNORE_DISABLED_P2P")
   if not value or value == "0" then return ok("NCCL_IGNORE_DISABLED_P2P is not set") end
-  return warn(said("NCCL_IGNORE_DISABLED_P2P", value, where) .. ": NVLink peers that refuse P2P go unnoticed", unset("NCCL_IGNORE_DISABLED_P2P", where))
+  return warn(said("NCCL_IGNORE_DISABLED_P2P", value, where) .. ": NVLink peers that refuse P2P go unnoticed", unset("NCCL_IGNORE_DISABLED_P2P",
+    where))
 end
 
 local checks = {
   { code = "cuda_device_order", group = "Variables", what = "CUDA_DEVICE_ORDER", run = device_order,
     why = "CUDA numbers the fastest GPU first, nvidia-smi by bus: index 0 may be two different cards" },
-  { code = "uuid_pin", group = "Variables", what = "GPUs pinned by UUID", run = pinned, why = "indices move after a restart or a repair: another pair, with other links, then serves the model" },
+  { code = "uuid_pin", group = "Variables", what = "GPUs pinned by UUID", run = pinned,
+    why = "indices move after a restart or a repair: another pair, with other links, then serves the model" },
   { code = "cuda_visible_devices", group = "Variables", what = "CUDA_VISIBLE_DEVICES names GPUs that are there", run = visible,
     why = "CUDA stops reading the list at the first name it does not know, without an error" },
   { code = "gpu_hidden", group = "Variables", what = "GPUs that a variable hides", run = hidden, why = "a GPU that is paid for stands idle" },
-  { code = "num_gpus", group = "Variables", what = "NUM_GPUS and its kin against visible GPUs", run = num_gpus, why = "fewer: a GPU stands idle; more: the start fails" },
-  { code = "nccl_p2p_disable", group = "Variables", what = "NCCL_P2P_DISABLE", run = p2p_disable, why = "peer traffic then goes through shared memory, then the network" },
-  { code = "nccl_p2p_level", group = "Variables", what = "NCCL_P2P_LEVEL", run = p2p_level, why = "left at LOC, even an NVSwitch host sends everything through /dev/shm" },
-  { code = "nccl_shm_disable", group = "Variables", what = "NCCL_SHM_DISABLE", run = shm_disable, why = "pairs without peer access then use network sockets inside one host" },
-  { code = "nccl_topo_file", group = "Variables", what = "NCCL_TOPO_FILE", run = topo_file, why = "a wrong path is no error: the topology is probed, and the file has no effect" },
+  { code = "num_gpus", group = "Variables", what = "NUM_GPUS and its kin against visible GPUs", run = num_gpus,
+    why = "fewer: a GPU stands idle; more: the start fails" },
+  { code = "nccl_p2p_disable", group = "Variables", what = "NCCL_P2P_DISABLE", run = p2p_disable,
+    why = "peer traffic then goes through shared memory, then the network" },
+  { code = "nccl_p2p_level", group = "Variables", what = "NCCL_P2P_LEVEL", run = p2p_level,
+    why = "left at LOC, even an NVSwitch host sends everything through /dev/shm" },
+  { code = "nccl_shm_disable", group = "Variables", what = "NCCL_SHM_DISABLE", run = shm_disable,
+    why = "pairs without peer access then use network sockets inside one host" },
+  { code = "nccl_topo_file", group = "Variables", what = "NCCL_TOPO_FILE", run = topo_file,
+    why = "a wrong path is no error: the topology is probed, and the file has no effect" },
   { code = "nccl_old_names", group = "Variables", what = "old names of NCCL variables", run = old_names,
     why = "NCCL_MIN_NCHANNELS is the old name of NCCL_MIN_CTAS: when both are set or the old one goes, tuning changes silently" },
-  { code = "nccl_conf_file", group = "Variables", what = "hidden NCCL settings in files", run = conf_files, why = "they act on every job and are not in its environment" },
-  { code = "nccl_algo", group = "Variables", what = "NCCL_ALGO and NCCL_PROTO", run = algo, why = "an unknown word is an error at init; a forced choice is wrong for most sizes" },
-  { code = "nccl_ignore_disabled_p2p", group = "Variables", what = "NCCL_IGNORE_DISABLED_P2P", run = hidden_errors, why = "it silences the one message that names a broken fabric" },
+  { code = "nccl_conf_file", group = "Variables", what = "hidden NCCL settings in files", run = conf_files,
+    why = "they act on every job and are not in its environment" },
+  { code = "nccl_algo", group = "Variables", what = "NCCL_ALGO and NCCL_PROTO", run = algo,
+    why = "an unknown word is an error at init; a forced choice is wrong for most sizes" },
+  { code = "nccl_ignore_disabled_p2p", group = "Variables", what = "NCCL_IGNORE_DISABLED_P2P", run = hidden_errors,
+    why = "it silences the one message that names a broken fabric" },
 }
 
 for _, check in ipairs(checks) do check.needs_env = check.code ~= "nccl_conf_file" end

@@ -17,7 +17,8 @@ local function name_pair(p) return string.format("GPU %d - GPU %d", p[1].index, 
 --- Say whether a GPU is of a kind that is sold with NVLink between all of a board: SXM modules and superchips.
 local function is_module(gpu)
   local name = gpu.name or ""
-  return (name:find("SXM", 1, true) or name:find("HBM3", 1, true) or name:find("HGX", 1, true) or name:find("GB[23]00") or name:find(" [BH]200") or name:find("%f[%w]B[23]00%f[%W]")
+  return (name:find("SXM", 1, true) or name:find("HBM3", 1, true) or name:find("HGX", 1, true) or name:find("GB[23]00") or name:find(" [BH]200")
+    or name:find("%f[%w]B[23]00%f[%W]")
     or name:find("GH200", 1, true) or name:find("%f[%w]H20%f[%W]")) and not name:find("PCIe", 1, true) and not name:find("NVL", 1, true)
 end
 
@@ -38,7 +39,8 @@ local function fabric_manager(f)
   local switch = has_nvswitch(f)
   if not switch then return skip("no NVSwitch is visible: no fabric manager is needed") end
   for _, gpu in ipairs(f.gpus) do
-    if type(gpu.fabric) == "table" and tostring(gpu.fabric.state):lower() == "completed" then return ok("the fabric of %s is completed (%s)", gpu.title, switch) end
+    if type(gpu.fabric) == "table" and tostring(gpu.fabric.state):lower() == "completed" then return ok("the fabric of %s is completed (%s)",
+      gpu.title, switch) end
   end
   local fix = "systemctl enable --now nvidia-fabricmanager (its version must equal the driver's); journalctl -u nvidia-fabricmanager"
   local runs, where = processes.runs(f.host, "nv-fabricmanager")
@@ -66,7 +68,8 @@ local function fabric_state(f)
     if state then
       known = known + 1
       if not GOOD_STATE[state] then bad[#bad + 1] = gpu.title .. ": state " .. state
-      elseif status and state == "completed" and status ~= "success" and status ~= "0" and status ~= "n/a" then bad[#bad + 1] = gpu.title .. ": status " .. status
+      elseif status and state == "completed" and status ~= "success" and status ~= "0" and status ~= "n/a" then bad[#bad + 1] = gpu.title
+        .. ": status " .. status
       elseif health == "limited capacity" then weak[#weak + 1] = gpu.title .. ": health " .. health
       elseif health and not GOOD_HEALTH[health] then bad[#bad + 1] = gpu.title .. ": health " .. health end
     end
@@ -107,7 +110,8 @@ local function nvlink_missing(f)
   local gone = no_links(f)
   if gone then return gone end
   if modules < 2 then return skip("the names of the GPUs do not say that they have NVLink") end
-  return fail(string.format("%d GPUs named '%s', and no pair has NVLink%s", modules, f.gpus[1].name, f.vm and " in a virtual machine (" .. f.vm .. ")" or ""),
+  return fail(string.format("%d GPUs named '%s', and no pair has NVLink%s", modules, f.gpus[1].name, f.vm and " in a virtual machine (" .. f.vm
+    .. ")" or ""),
     f.vm and "pass all GPUs and NVSwitches of the partition through to the guest, and activate the partition on the host"
       or "nvidia-smi nvlink --status; systemctl restart nvidia-fabricmanager; nvidia-smi topo -mp hides NVLink: record with topo -m")
 end
@@ -144,7 +148,8 @@ local function nvlink_island(f)
     if gpu.kind == "gpu" and not cut then
       local best = 0
       for _, n in ipairs(links[gpu]) do best = math.max(best, n) end
-      if peers[gpu] == 0 then lone[#lone + 1] = gpu.title elseif best > 0 and best < top then thin[#thin + 1] = string.format("%s: NV%d of NV%d", gpu.title, best, top) end
+      if peers[gpu] == 0 then lone[#lone + 1] = gpu.title elseif best > 0 and best < top then thin[#thin + 1] = string.format("%s: NV%d of NV%d",
+        gpu.title, best, top) end
     end
   end
   local fix = "nvidia-smi nvlink --status -i INDEX; look for Xid 74 in dmesg; reseat the bridge or restart the fabric manager; until then leave it out of the group"
@@ -211,11 +216,13 @@ local function p2p_data(f)
       if p.link.data_ok == false then bad[#bad + 1] = name_pair(p) end
     end
   end
-  if #bad > 0 then return fail("a copy between peers gave wrong data: " .. some(bad), "NCCL_P2P_DISABLE=1; then look at the IOMMU, ReBAR and a patched driver") end
+  if #bad > 0 then return fail("a copy between peers gave wrong data: " .. some(bad),
+    "NCCL_P2P_DISABLE=1; then look at the IOMMU, ReBAR and a patched driver") end
   if known > 0 then return ok("data was right on %d measured pairs", known) end
   for _, p in ipairs(f:pairs_of(f.group)) do
     if (p[1].name or ""):find("GeForce", 1, true) and p.link.kind ~= "nvlink" and type(p.link.p2p) == "table" and p.link.p2p.read == "ok" then
-      return warn(string.format("%s is %s and has PCIe peer access, which the stock driver does not give: a patched driver, data unchecked", p[1].title, p[1].name),
+      return warn(string.format("%s is %s and has PCIe peer access, which the stock driver does not give: a patched driver, data unchecked",
+        p[1].title, p[1].name),
         "tpl topo --measure checks the data of every pair")
     end
   end
@@ -231,9 +238,12 @@ return {
     why = "without a channel the import of a peer's memory fails: CUDA failure 800, operation not permitted" },
   { code = "nvlink_missing", group = "NVLink", what = "NVLink between modules that have it", run = nvlink_missing,
     why = "a guest without the switches, or a partition that is not active, falls to PCIe speed" },
-  { code = "nvlink_island", group = "NVLink", what = "every GPU in its NVLink island", run = nvlink_island, why = "one GPU with a link down makes the whole group as slow as PCIe" },
-  { code = "nvlink_p2p", group = "NVLink", what = "P2P status of NVLink pairs", run = nvlink_p2p, why = "NCCL stops with `P2P is disabled between NVLINK connected GPUs`" },
+  { code = "nvlink_island", group = "NVLink", what = "every GPU in its NVLink island", run = nvlink_island,
+    why = "one GPU with a link down makes the whole group as slow as PCIe" },
+  { code = "nvlink_p2p", group = "NVLink", what = "P2P status of NVLink pairs", run = nvlink_p2p,
+    why = "NCCL stops with `P2P is disabled between NVLINK connected GPUs`" },
   { code = "p2p_pcie", group = "NVLink", what = "P2P status of PCIe pairs", run = p2p_pcie,
     why = "`peer access is not supported between these two devices`: traffic goes through the CPU's memory" },
-  { code = "p2p_data", group = "NVLink", what = "data of peer copies", run = p2p_data, why = "patched drivers and a wrong IOMMU give wrong numbers without an error" },
+  { code = "p2p_data", group = "NVLink", what = "data of peer copies", run = p2p_data,
+    why = "patched drivers and a wrong IOMMU give wrong numbers without an error" },
 }

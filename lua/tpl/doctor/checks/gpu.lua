@@ -46,17 +46,17 @@ local LIB_DIRS = {
 local function driver_mismatch(f)
   local version, where = kernel_version(f)
   if not version then return skip("/proc/driver/nvidia/version and /sys/module/nvidia/version are absent") end
-  local loaded, told = f.host:word("sys/module/nvidia/version"), f.topo and f.topo.hosts and f.topo.hosts[1] and f.topo.hosts[1].driver
+  local loaded = f.host:word("sys/module/nvidia/version")
   local fix = "reboot, or unload and load the modules: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia"
   if loaded and loaded ~= version then
     return fail(string.format("/proc/driver/nvidia/version says %s, /sys/module/nvidia/version %s", version, loaded), fix)
   end
   for _, gpu in ipairs(f.gpus) do
     for _, why in ipairs(type(gpu.why_not) == "table" and gpu.why_not or {}) do
-      if tostring(why.message):find("driver was updated", 1, true) then return fail(string.format("%s; the kernel module is %s", why.message, version), fix) end
+      if tostring(why.message):find("driver was updated", 1, true) then return fail(string.format("%s; the kernel module is %s", why.message,
+        version), fix) end
     end
   end
-  if told and told ~= version and f.host.origin ~= "live" then return fail(string.format("NVML says driver %s, %s %s", told, where, version), fix) end
   local found = {}
   for _, dir in ipairs(LIB_DIRS) do
     for _, name in ipairs(f.host:list(dir) or {}) do
@@ -78,6 +78,9 @@ local function device_files(f)
   if not f.host:list("dev") then return skip("/dev is not recorded") end
   local gone = no_gpu(f)
   if gone then return gone end
+  local any = false
+  for _, name in ipairs(f.host:list("dev")) do any = any or name:find("^nvidia") ~= nil end
+  if not any and f.host.origin ~= "live" then return skip("no /dev/nvidia* is recorded") end
   local missing, whole = {}, 0
   for i, gpu in ipairs(f.gpus) do
     if gpu.kind == "gpu" then
@@ -110,7 +113,8 @@ end
 local LOGS = { "var/log/dmesg", "var/log/kern.log", "var/log/messages", "var/log/syslog", "dmesg", "dmesg.txt", "dev/kmsg" }
 
 -- Xids that applications cause themselves (13, 31, 43, 45, 68 and others are shown, but only these are hardware or link).
-local HARD = { [48] = true, [62] = true, [63] = true, [64] = true, [74] = true, [79] = true, [92] = true, [94] = true, [95] = true, [109] = true, [110] = true,
+local HARD = { [48] = true, [62] = true, [63] = true, [64] = true, [74] = true, [79] = true, [92] = true, [94] = true, [95] = true, [109] = true,
+  [110] = true,
   [119] = true, [120] = true, [136] = true, [140] = true, [143] = true, [149] = true }
 
 local function xid(f)
@@ -224,7 +228,8 @@ local function gpu_missing(f)
   if #f.missed > 0 then
     local names = {}
     for i, gpu in ipairs(f.missed) do names[i] = gpu.pci end
-    return warn("on the bus but not in the topology: " .. some(names), "nvidia-smi -L; if the GPU is lost see dmesg, if it is kept from the container give it --gpus all")
+    return warn("on the bus but not in the topology: " .. some(names),
+      "nvidia-smi -L; if the GPU is lost see dmesg, if it is kept from the container give it --gpus all")
   end
   if not f.topo then return skip("no topology to compare the bus with") end
   local on_bus = pci_of.gpus(f.pci)
@@ -247,15 +252,33 @@ local function gpu_busy(f)
     end
   end
   if known == 0 then return skip("the topology does not say who uses the GPUs") end
-  if #busy > 0 then return warn(some(busy), "leave it out: devices = { exclude = { UUID } } in deploy.lua, or end the process: nvidia-smi --query-compute-apps=gpu_uuid,pid,name --format=csv") end
+  if #busy > 0 then return warn(some(busy),
+    "leave it out: devices = { exclude = { UUID } } in deploy.lua, or end the process: nvidia-smi --query-compute-apps=gpu_uuid,pid,name --format=csv") end
   return ok("%d GPUs are free", known)
 end
-
--- -- MIG --------------------------------------------------------------------------------------------------------------
 
 local MIG_WORDS = { on = "on", enabled = "on", off = "off", disabled = "off" }
 
 local function mig_word(word) return MIG_WORDS[tostring(word):lower()] end
+
+local function gpu_unused(f)
+  if #f.group < 2 then return skip("fewer than two GPUs would be used") end
+  local idle, working = {}, 0
+  for _, gpu in ipairs(f.group) do
+    local b = gpu.busy
+    if type(b) ~= "table" or not b.pids and not b.used_bytes then return skip("the topology does not say who uses the GPUs") end
+    local cut = gpu.kind == "mig" or gpu.mig and mig_word(gpu.mig.mode) == "on"
+    if #(b.pids or {}) > 0 or (b.used_bytes or 0) > 2 ^ 30 then working = working + 1 elseif not cut then idle[#idle + 1] = gpu.title end
+  end
+  if working == 0 then return ok("nothing runs on the %d GPUs", #f.group) end
+  if #idle > 0 then
+    return warn(string.format("%d of %d GPUs are at work, not %s", working, #f.group, some(idle)),
+      "compare num_gpus, gpu_hidden, k8s_gpus and the engine's degree of parallelism with the number of GPUs")
+  end
+  return ok("all %d GPUs are at work", working)
+end
+
+-- -- MIG --------------------------------------------------------------------------------------------------------------
 
 local function mig_mode(f)
   local gone = no_gpu(f)
@@ -272,7 +295,8 @@ local function mig_mode(f)
   end
   local fix = "leave it out (devices = { exclude = .. }, or CUDA_VISIBLE_DEVICES of whole GPUs by UUID), or nvidia-smi -i INDEX -mig 0"
   if #pending > 0 then return fail("MIG mode changes at the next reset: " .. some(pending), "nvidia-smi --gpu-reset -i INDEX, or reboot") end
-  if #cut > 0 and #f.group > 1 then return fail(string.format("MIG is on in a group of %d: %s stands idle or breaks it", #f.group, some(cut)), fix) end
+  if #cut > 0 and #f.group > 1 then return fail(string.format("MIG is on in a group of %d: %s stands idle or breaks it", #f.group, some(cut)),
+    fix) end
   if known == 0 then return skip("the topology does not say whether MIG is on") end
   return ok("MIG is off on the %d GPUs that would be used", known)
 end
@@ -300,7 +324,8 @@ local function mig_slices(f)
   end
   if n > 1 then
     for parent, list in pairs(by) do
-      if #list > 1 then return fail(string.format("%d slices of %s in one group: %s", #list, parent, some(list)), "one process per slice, tp=1: slices have no peer access") end
+      if #list > 1 then return fail(string.format("%d slices of %s in one group: %s", #list, parent, some(list)),
+        "one process per slice, tp=1: slices have no peer access") end
     end
     return fail(string.format("%d MIG slices in one group", n), "one process per slice, tp=1: slices have no peer access")
   end
@@ -312,16 +337,26 @@ return {
   { code = "nouveau", group = "GPU", what = "nouveau driver", run = nouveau, why = "it holds the GPUs, and the NVIDIA driver then finds none" },
   { code = "driver_mismatch", group = "GPU", what = "kernel module against libraries", run = driver_mismatch,
     why = "after an update without a reboot NVML and CUDA refuse to start (driver/library version mismatch)" },
-  { code = "device_files", group = "GPU", what = "/dev/nvidia* of every GPU", run = device_files, why = "a GPU without its device file is counted but cannot be opened" },
+  { code = "device_files", group = "GPU", what = "/dev/nvidia* of every GPU", run = device_files,
+    why = "a GPU without its device file is counted but cannot be opened" },
   { code = "persistence", group = "GPU", what = "persistence daemon", run = persistence,
     why = "without it the driver drops its state when the last process ends: slow starts, lost settings" },
-  { code = "xid", group = "GPU", what = "Xid errors in the kernel log", run = xid, why = "an Xid is the driver's report of a fault: 74 NVLink, 79 fallen off the bus, 48, 63, 94 memory" },
+  { code = "xid", group = "GPU", what = "Xid errors in the kernel log", run = xid,
+    why = "an Xid is the driver's report of a fault: 74 NVLink, 79 fallen off the bus, 48, 63, 94 memory" },
   { code = "gpu_health", group = "GPU", what = "ECC, remapped rows, lost GPUs", run = gpu_health, why = "one ill GPU stops its whole group" },
-  { code = "gpu_missing", group = "GPU", what = "GPUs on the bus against GPUs of the driver", run = gpu_missing, why = "a lost or hidden GPU makes a smaller group than was bought" },
-  { code = "gpu_busy", group = "GPU", what = "other users of the GPUs", run = gpu_busy, why = "their memory is not there for the model, and their work slows every step" },
+  { code = "gpu_missing", group = "GPU", what = "GPUs on the bus against GPUs of the driver", run = gpu_missing,
+    why = "a lost or hidden GPU makes a smaller group than was bought" },
+  { code = "gpu_busy", group = "GPU", what = "other users of the GPUs", run = gpu_busy,
+    why = "their memory is not there for the model, and their work slows every step" },
+  { code = "gpu_unused", group = "GPU", what = "a GPU that is idle beside working ones", run = gpu_unused,
+    why = "a server started on fewer GPUs than it was given leaves one unused" },
   { code = "gpu_model", group = "GPU", what = "one model of GPU in a group", run = gpu_model, why = "a group runs at its slowest GPU and link" },
-  { code = "gpu_memory", group = "GPU", what = "equal memory in a group", run = gpu_memory, why = "with equal shares the smallest card decides, the rest is stranded" },
-  { code = "gpu_vbios", group = "GPU", what = "one VBIOS in a group", run = gpu_vbios, why = "another VBIOS may mean other clocks, power limits and NVLink firmware" },
-  { code = "mig_mode", group = "GPU", what = "MIG in a group", run = mig_mode, why = "a GPU cut into slices has no NVLink and no peer access: it cannot be a member" },
-  { code = "mig_slices", group = "GPU", what = "MIG slices in one group", run = mig_slices, why = "NCCL reports a duplicate GPU: slices of one GPU cannot talk to each other" },
+  { code = "gpu_memory", group = "GPU", what = "equal memory in a group", run = gpu_memory,
+    why = "with equal shares the smallest card decides, the rest is stranded" },
+  { code = "gpu_vbios", group = "GPU", what = "one VBIOS in a group", run = gpu_vbios,
+    why = "another VBIOS may mean other clocks, power limits and NVLink firmware" },
+  { code = "mig_mode", group = "GPU", what = "MIG in a group", run = mig_mode,
+    why = "a GPU cut into slices has no NVLink and no peer access: it cannot be a member" },
+  { code = "mig_slices", group = "GPU", what = "MIG slices in one group", run = mig_slices,
+    why = "NCCL reports a duplicate GPU: slices of one GPU cannot talk to each other" },
 }

@@ -6,7 +6,8 @@ local quantity = require("tpl.doctor.quantity")
 local ok, skip, warn, fail, some = finding.ok, finding.skip, finding.warn, finding.fail, finding.some
 
 local COUNT_ENV = { "NUM_GPUS", "TENSOR_PARALLEL_SIZE", "TP_SIZE", "NUM_SHARD", "NPROC_PER_NODE" }
-local COUNT_ARGS = { ["--tensor-parallel-size"] = true, ["-tp"] = true, ["--tp"] = true, ["--tp-size"] = true, ["--tp_size"] = true, ["--num-shard"] = true, ["--nproc-per-node"] = true,
+local COUNT_ARGS = { ["--tensor-parallel-size"] = true, ["-tp"] = true, ["--tp"] = true, ["--tp-size"] = true, ["--tp_size"] = true,
+  ["--num-shard"] = true, ["--nproc-per-node"] = true,
   ["--nproc_per_node"] = true, ["--num-gpus"] = true }
 local PP_ARGS = { ["--pipeline-parallel-size"] = true, ["-pp"] = true, ["--pp"] = true, ["--pp-size"] = true, ["--pp_size"] = true }
 local NODE_ARGS = { ["--nnodes"] = true, ["--node-rank"] = true, ["--distributed-executor-backend"] = true }
@@ -92,16 +93,19 @@ local function gpus(f)
     for _, m in ipairs(meant(c)) do
       if not have and c.claims == 0 then
         wrong[#wrong + 1] = string.format("%s: %s, and neither requests nor limits have nvidia.com/gpu", c.where, m[2])
-      elseif have and m[3] and (m[1] == have * c.pods or (m[1] > have and select(2, flag(c, NODE_ARGS)))) then good = good + 1 -- several pods serve one model
+      elseif have and m[3] and (m[1] == have * c.pods or (m[1] > have and select(2, flag(c, NODE_ARGS)))) then
+        good = good + 1 -- several pods serve one model
       elseif have and m[1] ~= have then
         wrong[#wrong + 1] = string.format("%s: %s, and nvidia.com/gpu is %d: %s", c.where, m[2], have,
           m[1] < have and string.format("%d stand idle", have - m[1]) or "the start fails")
       else good = good + 1 end
     end
   end
-  if #wrong > 0 then return fail(some(wrong), "resources: { limits: { nvidia.com/gpu: N } } with N = NUM_GPUS = tensor-parallel-size; requests may be left out") end
+  if #wrong > 0 then return fail(some(wrong),
+    "resources: { limits: { nvidia.com/gpu: N } } with N = NUM_GPUS = tensor-parallel-size; requests may be left out") end
   if #list == 0 then return skip("no container asks for a GPU") end
-  return ok(good > 0 and "NUM_GPUS and its kin equal nvidia.com/gpu" or string.format("%d containers ask for GPUs; none states a number to compare with", #list))
+  return ok(good > 0 and "NUM_GPUS and its kin equal nvidia.com/gpu"
+    or string.format("%d containers ask for GPUs; none states a number to compare with", #list))
 end
 
 local function cpu(f)
@@ -118,14 +122,16 @@ local function cpu(f)
       elseif not l then why = r and ": cpu has requests and no limits" or ": no cpu in requests or limits"
       else
         local rm, lm = quantity.parse(c.requests.memory), quantity.parse(c.limits.memory)
-        if not lm then why = ": memory has no limit" elseif rm ~= lm then why = ": memory requests and limits differ" else why = ": another container of the pod has no equal requests and limits" end
+        if not lm then why = ": memory has no limit" elseif rm ~= lm then
+          why = ": memory requests and limits differ" else why = ": another container of the pod has no equal requests and limits" end
       end
       return string.format("%s is %s%s", c.where, c.qos, why)
     end
     if r and r ~= math.floor(r) then return string.format("%s: cpu %g is no whole number", c.where, r) end
   end)
   if #wrong > 0 then
-    return warn(some(wrong) .. ": no exclusive cores", "give every container of the pod equal requests and limits of cpu and memory, cpu a whole number; kubelet --cpu-manager-policy=static")
+    return warn(some(wrong) .. ": no exclusive cores",
+      "give every container of the pod equal requests and limits of cpu and memory, cpu a whole number; kubelet --cpu-manager-policy=static")
   end
   return ok("Guaranteed, with whole cores: exclusive under the static CPU manager")
 end
@@ -169,11 +175,14 @@ local function shm_size(f)
     local wanted = c.env.SHM_SIZE and quantity.size(c.env.SHM_SIZE)
     if wanted or (dir and dir.medium == "Memory") then checked = checked + 1 end
     local function add(list, ...) list[#list + 1] = c.where .. ": " .. string.format(...) end
-    if wanted and memory and wanted >= memory then add(wrong, "SHM_SIZE=%s is not below the memory limit %s", c.env.SHM_SIZE, tostring(c.limits.memory)) end
+    if wanted and memory and wanted >= memory then add(wrong, "SHM_SIZE=%s is not below the memory limit %s", c.env.SHM_SIZE,
+      tostring(c.limits.memory)) end
     if wanted and size and wanted > size then add(wrong, "SHM_SIZE=%s, and sizeLimit of /dev/shm is %s", c.env.SHM_SIZE, tostring(dir.sizeLimit)) end
-    if wanted and not volume and c.pod.hostIPC ~= true then add(wrong, "SHM_SIZE=%s, and nothing is mounted at /dev/shm: the variable does not make it larger than 64 MiB", c.env.SHM_SIZE) end
+    if wanted and not volume and c.pod.hostIPC ~= true then add(wrong,
+      "SHM_SIZE=%s, and nothing is mounted at /dev/shm: the variable does not make it larger than 64 MiB", c.env.SHM_SIZE) end
     if dir and dir.medium == "Memory" and size and memory and size >= memory then
-      add(wrong, "sizeLimit %s of /dev/shm is not below the memory limit %s, which it counts against", tostring(dir.sizeLimit), tostring(c.limits.memory))
+      add(wrong, "sizeLimit %s of /dev/shm is not below the memory limit %s, which it counts against", tostring(dir.sizeLimit),
+        tostring(c.limits.memory))
     elseif dir and dir.medium == "Memory" and size and size < 2 ^ 30 then
       add(soft, "sizeLimit %s of /dev/shm is under 1Gi", tostring(dir.sizeLimit))
     elseif dir and dir.medium == "Memory" and not size and memory then
@@ -191,7 +200,8 @@ local function host_ipc(f)
   local gone = none(f)
   if gone then return gone end
   local found = each(f.k8s.containers, function(c) return c.pod.hostIPC == true and not c.init and c.where or nil end)
-  if #found > 0 then return warn("hostIPC: true in " .. some(found), "an emptyDir { medium: Memory } at /dev/shm does without it, and pods then cannot read each other's memory") end
+  if #found > 0 then return warn("hostIPC: true in " .. some(found),
+    "an emptyDir { medium: Memory } at /dev/shm does without it, and pods then cannot read each other's memory") end
   return ok("hostIPC is not used")
 end
 
@@ -207,16 +217,23 @@ local function pinned(f)
     end
   end)
   if #found > 0 then
-    return warn(some(found) .. ": the device plugin chooses the GPUs, and such a variable goes past it or hides what it gave", "take it out; choose by a DRA ResourceClaim on the uuid, or refuse the wrong pair at start with --manifest")
+    return warn(some(found) .. ": the device plugin chooses the GPUs, and such a variable goes past it or hides what it gave",
+      "take it out; choose by a DRA ResourceClaim on the uuid, or refuse the wrong pair at start with --manifest")
   end
   return ok("the device plugin chooses")
 end
 
 return {
-  { code = "k8s_gpus", group = "Kubernetes", what = "NUM_GPUS against nvidia.com/gpu", run = gpus, why = "fewer used than asked for: one stands idle and is billed; more: the start fails" },
-  { code = "k8s_cpu", group = "Kubernetes", what = "exclusive cores", run = cpu, why = "a Burstable pod gets no cores of its own and no NUMA alignment: token times jitter" },
-  { code = "k8s_shm", group = "Kubernetes", what = "/dev/shm of the pod", run = shm, why = "the default of 64 MiB is too small for NCCL and for the queues of several workers" },
-  { code = "k8s_shm_size", group = "Kubernetes", what = "SHM_SIZE and /dev/shm against the memory limit", run = shm_size, why = "what is written to a memory-backed /dev/shm counts against the limit: the pod is killed (OOM)" },
-  { code = "k8s_host_ipc", group = "Kubernetes", what = "hostIPC", run = host_ipc, why = "it shares the host's /dev/shm with every pod that asks: no limit and no isolation" },
-  { code = "k8s_visible_devices", group = "Kubernetes", what = "visible devices set by hand", run = pinned, why = "two pods may then use one GPU while another is idle" },
+  { code = "k8s_gpus", group = "Kubernetes", what = "NUM_GPUS against nvidia.com/gpu", run = gpus,
+    why = "fewer used than asked for: one stands idle and is billed; more: the start fails" },
+  { code = "k8s_cpu", group = "Kubernetes", what = "exclusive cores", run = cpu,
+    why = "a Burstable pod gets no cores of its own and no NUMA alignment: token times jitter" },
+  { code = "k8s_shm", group = "Kubernetes", what = "/dev/shm of the pod", run = shm,
+    why = "the default of 64 MiB is too small for NCCL and for the queues of several workers" },
+  { code = "k8s_shm_size", group = "Kubernetes", what = "SHM_SIZE and /dev/shm against the memory limit", run = shm_size,
+    why = "what is written to a memory-backed /dev/shm counts against the limit: the pod is killed (OOM)" },
+  { code = "k8s_host_ipc", group = "Kubernetes", what = "hostIPC", run = host_ipc,
+    why = "it shares the host's /dev/shm with every pod that asks: no limit and no isolation" },
+  { code = "k8s_visible_devices", group = "Kubernetes", what = "visible devices set by hand", run = pinned,
+    why = "two pods may then use one GPU while another is idle" },
 }

@@ -73,7 +73,7 @@ local function shm_limit(f)
   local _, options = shm_mount(f)
   local path
   local limit
-  for _, p in ipairs { "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes" } do
+  for _, p in ipairs(f:cgroup_files("memory.max", "memory/memory.limit_in_bytes")) do
     local n = not limit and f.host:number(p)
     if n and n < 2 ^ 60 then limit, path = n, "/" .. p end
   end
@@ -128,7 +128,8 @@ local function memlock(f)
   local total = mem_total(f)
   if total and soft >= total / 2 then return ok("Max locked memory is %s, half of the memory or more", size_text(soft)) end
   local rdma = f:rdma()
-  local text = string.format("%s(/proc/self/limits)%s", line:match("^(.-)%s*$") .. " ", #rdma > 0 and ", and " .. rdma[1].name .. " registers its buffers" or "")
+  local text = string.format("%s(/proc/self/limits)%s", line:match("^(.-)%s*$") .. " ", #rdma > 0 and ", and " .. rdma[1].name
+    .. " registers its buffers" or "")
   local fix = f.container and "docker run --ulimit memlock=-1; Kubernetes: the limit of containerd (LimitMEMLOCK=infinity)"
     or "ulimit -l unlimited; '* - memlock unlimited' in /etc/security/limits.conf; LimitMEMLOCK=infinity in the systemd unit"
   return (#rdma > 0 and fail or warn)(text, fix)
@@ -138,7 +139,8 @@ local function fd_limit(f)
   local soft, hard, line = limit_of(f, "Max open files")
   if not soft then return skip(NO_LIMITS) end
   if soft >= 4096 then return ok("Max open files is %s", soft == math.huge and "unlimited" or string.format("%d", soft)) end
-  local fix = string.format("ulimit -n %s; LimitNOFILE=1048576 in the systemd unit, docker run --ulimit nofile=1048576", hard and hard > soft and hard ~= math.huge and string.format("%d", hard) or "1048576")
+  local fix = string.format("ulimit -n %s; LimitNOFILE=1048576 in the systemd unit, docker run --ulimit nofile=1048576", hard and hard > soft
+    and hard ~= math.huge and string.format("%d", hard) or "1048576")
   return (soft < 512 and fail or warn)(line .. " (/proc/self/limits)", fix)
 end
 
@@ -192,13 +194,18 @@ return {
     why = "what is written to /dev/shm counts as memory of the container: it is killed although it allocated little" },
   { code = "remove_ipc", group = "Limits", what = "RemoveIPC of systemd-logind", run = remove_ipc,
     why = "when a user's last session ends, logind deletes his /dev/shm files under a running job" },
-  { code = "memlock", group = "Limits", what = "limit of locked memory", run = memlock, why = "RDMA buffers are locked: ibv_reg_mr and ibv_create_qp fail" },
-  { code = "fd_limit", group = "Limits", what = "limit of open files", run = fd_limit, why = "each peer, channel and client takes some: random failures at init with many ranks" },
-  { code = "stack_limit", group = "Limits", what = "stack limit", run = stack_limit, why = "unlimited makes thread libraries reserve huge stacks: threads fail to start" },
+  { code = "memlock", group = "Limits", what = "limit of locked memory", run = memlock,
+    why = "RDMA buffers are locked: ibv_reg_mr and ibv_create_qp fail" },
+  { code = "fd_limit", group = "Limits", what = "limit of open files", run = fd_limit,
+    why = "each peer, channel and client takes some: random failures at init with many ranks" },
+  { code = "stack_limit", group = "Limits", what = "stack limit", run = stack_limit,
+    why = "unlimited makes thread libraries reserve huge stacks: threads fail to start" },
   { code = "cap_sys_nice", group = "Limits", what = "capability SYS_NICE in a container",
-    run = cap(23, "SYS_NICE", function(f) return f:setting("NCCL_CUMEM_HOST_ENABLE") == "0" and "lacking, and NCCL_CUMEM_HOST_ENABLE=0 does without it" or nil end),
+    run = cap(23, "SYS_NICE", function(f) return f:setting("NCCL_CUMEM_HOST_ENABLE") == "0"
+      and "lacking, and NCCL_CUMEM_HOST_ENABLE=0 does without it" or nil end),
     why = "set_mempolicy and move_pages are blocked without it: memory is not bound to its NUMA node, and NCCL's cuMem host buffers fail" },
   { code = "cap_sys_ptrace", group = "Limits", what = "capability SYS_PTRACE in a container",
-    run = cap(19, "SYS_PTRACE", function(f) return f:setting("NCCL_CUMEM_ENABLE") == "0" and "lacking, and NCCL_CUMEM_ENABLE=0 shares no file handles" or nil end),
+    run = cap(19, "SYS_PTRACE", function(f) return f:setting("NCCL_CUMEM_ENABLE") == "0"
+      and "lacking, and NCCL_CUMEM_ENABLE=0 shares no file handles" or nil end),
     why = "handles of GPU memory are shared by pidfd_getfd, which answers EPERM without it" },
 }

@@ -34,11 +34,13 @@ local function tp_heads(f)
     if not heads then unknown[#unknown + 1] = model.name .. ": the number of heads is unknown"
     elseif not n then unknown[#unknown + 1] = model.name .. ": no tp= is given and no GPU is known"
     else
-      local text = string.format("%s has %d attention heads%s (%s), and tp is %d (%s)", model.name, heads, kv and string.format(" and %d KV heads", kv) or "", model.where, n, why)
+      local text = string.format("%s has %d attention heads%s (%s), and tp is %d (%s)", model.name, heads, kv
+        and string.format(" and %d KV heads", kv) or "", model.where, n, why)
       local fix = string.format("tp of %s; tpl itself cuts unevenly (shares = { tp = { .. } }) or use pp for the rest", divisors(heads, kv))
       if heads % n ~= 0 then worst = fail(text .. ": not divisible", fix)
       elseif kv and kv % n ~= 0 and n % kv ~= 0 then worst = worst or fail(text .. ": the KV heads neither divide nor replicate", fix)
-      elseif kv and n > kv then worst = worst or warn(text .. string.format(": each KV head is held %d times, so the KV cache does not shrink further", n / kv), "tp=" .. kv .. " with pp or replicas")
+      elseif kv and n > kv then worst = worst or warn(text
+        .. string.format(": each KV head is held %d times, so the KV cache does not shrink further", n / kv), "tp=" .. kv .. " with pp or replicas")
       else good[#good + 1] = string.format("%s: %d heads over tp=%d", model.name, heads, n) end
     end
   end

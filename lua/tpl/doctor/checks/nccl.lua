@@ -5,7 +5,8 @@ local finding = require("tpl.doctor.finding")
 local ok, skip, warn, fail, some = finding.ok, finding.skip, finding.warn, finding.fail, finding.some
 
 local LIB_DIRS = {
-  "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/local/cuda/lib64", "usr/local/cuda/targets/x86_64-linux/lib",
+  "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/local/lib", "usr/local/cuda/lib64",
+    "usr/local/cuda/targets/x86_64-linux/lib",
   "usr/local/nccl/lib", "opt/nccl/lib",
 }
 
@@ -58,7 +59,8 @@ end
 local function versions(f)
   local found = builds(f)
   if f.log and f.log.mismatch then return fail(f.log.mismatch, "run every rank from one image or environment; compare ncclGetVersion") end
-  if f.log and #f.log.versions > 1 then return fail("the log names versions " .. table.concat(f.log.versions, " and "), "run every rank from one image or environment") end
+  if f.log and #f.log.versions > 1 then return fail("the log names versions " .. table.concat(f.log.versions, " and "),
+    "run every rank from one image or environment") end
   if #found == 0 then return skip("no libnccl is in the usual folders%s", f.log and "; the log names " .. (f.log.version or "no version") or "") end
   local texts, differ = {}, false
   for i, b in ipairs(found) do
@@ -89,7 +91,8 @@ end
 local function transport(f)
   local gone = no_log(f)
   local sockets = f.log and select(f, function(p) return p.transport:find("^NET/Socket") end) or {}
-  local fix = "NCCL_IB_DISABLE unset; NCCL_DEBUG_SUBSYS=INIT,NET shows why IB was left (`NET/IB : No device found`, a missing libibverbs or plugin); in a container --device /dev/infiniband"
+  local fix = "NCCL_IB_DISABLE unset; NCCL_DEBUG_SUBSYS=INIT,NET shows why IB was left (`NET/IB : No device found`, a missing libibverbs "
+    .. "or plugin); in a container --device /dev/infiniband"
   if f.log then
     local rdma = f:rdma()
     local ib = f.log.ib_seen and "the log itself names IB" or (#rdma > 0 and rdma[1].name .. " is in " .. rdma[1].where) or nil
@@ -97,7 +100,8 @@ local function transport(f)
     if (f.log.network or ""):find("^Socket") and ib then return fail("`Using network Socket` although " .. ib, fix) end
   end
   if gone then return gone end
-  if #sockets > 0 then return warn("NET/Socket: " .. some(sockets), "sockets are slow: InfiniBand, RoCE or EFA between hosts; inside a host see dev_shm and nccl_shm_disable") end
+  if #sockets > 0 then return warn("NET/Socket: " .. some(sockets),
+    "sockets are slow: InfiniBand, RoCE or EFA between hosts; inside a host see dev_shm and nccl_shm_disable") end
   local counts, order = {}, {}
   for _, p in ipairs(f.log.pairs) do
     if not counts[p.transport] then order[#order + 1] = p.transport end
@@ -114,7 +118,8 @@ local function gdr(f)
   if #nets == 0 then return skip("no pair uses an RDMA network") end
   local without = select(f, function(p) return p.transport:find("^NET/") and not p.transport:find("^NET/Socket") and not p.gdr end)
   if #without > 0 then
-    return warn("without /GDRDMA, staged through the host: " .. some(without), "modprobe nvidia-peermem (or dma-buf); NIC and GPU on one switch, else NCCL_NET_GDR_LEVEL")
+    return warn("without /GDRDMA, staged through the host: " .. some(without),
+      "modprobe nvidia-peermem (or dma-buf); NIC and GPU on one switch, else NCCL_NET_GDR_LEVEL")
   end
   return ok("GPUDirect RDMA on %d pairs", #nets)
 end
@@ -133,9 +138,12 @@ local function shm(f)
 end
 
 return {
-  { code = "nccl_versions", group = "NCCL", what = "one build of NCCL", run = versions, why = "two builds among ranks end in `Mismatched NCCL version detected`" },
+  { code = "nccl_versions", group = "NCCL", what = "one build of NCCL", run = versions,
+    why = "two builds among ranks end in `Mismatched NCCL version detected`" },
   { code = "nccl_log_transport", group = "NCCL", what = "transport of each pair in the log", run = transport,
     why = "sockets on a host with InfiniBand are the sign of a missing plugin, library or device, and ten times slower" },
-  { code = "nccl_log_gdr", group = "NCCL", what = "GPUDirect RDMA in the log", run = gdr, why = "a network line without /GDRDMA copies through the CPU's memory" },
-  { code = "nccl_log_shm", group = "NCCL", what = "shared memory in the log", run = shm, why = "SHM between GPUs of one host means that peer access was refused or switched off" },
+  { code = "nccl_log_gdr", group = "NCCL", what = "GPUDirect RDMA in the log", run = gdr,
+    why = "a network line without /GDRDMA copies through the CPU's memory" },
+  { code = "nccl_log_shm", group = "NCCL", what = "shared memory in the log", run = shm,
+    why = "SHM between GPUs of one host means that peer access was refused or switched off" },
 }

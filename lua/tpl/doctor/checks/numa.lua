@@ -56,7 +56,8 @@ local function mems_numa(f)
   end
   if known == 0 then return skip("the NUMA nodes of the GPUs are unknown") end
   if #far > 0 then
-    return warn(string.format("memory may come from nodes %s only (Mems_allowed_list), not from %s", text, some(far)), "docker run --cpuset-mems, or a memory manager policy of Static in Kubernetes")
+    return warn(string.format("memory may come from nodes %s only (Mems_allowed_list), not from %s", text, some(far)),
+      "docker run --cpuset-mems, or a memory manager policy of Static in Kubernetes")
   end
   return ok("memory may come from nodes %s", text)
 end
@@ -65,7 +66,8 @@ local function has_switch(f) return #pci_of.nvswitches(f.pci) > 0 or f.host:exis
 
 local function is_board(gpu)
   local name = gpu.name or ""
-  return name:find("SXM", 1, true) or name:find("HBM3", 1, true) or name:find("NVL", 1, true) or name:find("B200", 1, true) or name:find("H200", 1, true)
+  return name:find("SXM", 1, true) or name:find("HBM3", 1, true) or name:find("NVL", 1, true) or name:find("B200", 1, true) or name:find("H200",
+    1, true)
 end
 
 local function crossing(f)
@@ -78,7 +80,8 @@ local function crossing(f)
     if cross and p.link.kind ~= "nvlink" and p.link.kind ~= "c2c" then
       if not p.link.nvlink_known and (has_switch(f) or is_board(a) or is_board(b)) then unsure = unsure + 1
       else
-        far[#far + 1] = string.format("GPU %d - GPU %d SYS%s", a.index, b.index, a.numa and b.numa and string.format(" (node %d and %d)", a.numa, b.numa) or "")
+        far[#far + 1] = string.format("GPU %d - GPU %d SYS%s", a.index, b.index, a.numa and b.numa and string.format(" (node %d and %d)", a.numa,
+          b.numa) or "")
       end
     end
   end
@@ -105,7 +108,8 @@ local function unknown(f)
   end
   if known == 0 then return skip("no GPU has numa_node in sysfs") end
   if #none > 0 and #nodes > 1 then
-    return warn(string.format("numa_node is -1 on a host of %d nodes: %s", #nodes, some(none)), "enable NUMA (SRAT) in the BIOS; in a VM give the guest the host's NUMA layout, or state it in topo.yaml")
+    return warn(string.format("numa_node is -1 on a host of %d nodes: %s", #nodes, some(none)),
+      "enable NUMA (SRAT) in the BIOS; in a VM give the guest the host's NUMA layout, or state it in topo.yaml")
   end
   return ok(#nodes == 1 and "one NUMA node" or "the node of each GPU is known")
 end
@@ -113,8 +117,10 @@ end
 return {
   { code = "cpuset_numa", group = "NUMA", what = "cores of the process against the GPUs' NUMA nodes", run = cpuset_numa,
     why = "when the threads that feed a GPU run on the other socket, launches and copies cross the link between sockets" },
-  { code = "mems_numa", group = "NUMA", what = "memory nodes of the process against the GPUs'", run = mems_numa, why = "pinned buffers on the other node halve the copy speed" },
+  { code = "mems_numa", group = "NUMA", what = "memory nodes of the process against the GPUs'", run = mems_numa,
+    why = "pinned buffers on the other node halve the copy speed" },
   { code = "numa_crossing", group = "NUMA", what = "pairs that cross NUMA nodes", run = crossing,
     why = "tensor parallel sends two all-reduces per layer over the slowest pair: across sockets that is most of the token's time" },
-  { code = "numa_unknown", group = "NUMA", what = "NUMA node of each GPU", run = unknown, why = "NCCL and tpl then take the first node for every GPU" },
+  { code = "numa_unknown", group = "NUMA", what = "NUMA node of each GPU", run = unknown,
+    why = "NCCL and tpl then take the first node for every GPU" },
 }

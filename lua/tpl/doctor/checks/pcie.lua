@@ -88,7 +88,8 @@ local function iommu(f)
   local asked = words:match(" (intel_iommu=%S*on%S*) ") or words:match(" (amd_iommu=%S*on%S*) ") or words:match(" (amd_iommu=force_isolation) ")
     or words:match(" (iommu=force) ") or words:match(" (iommu=strict) ") or words:match(" (iommu=nopt) ") or words:match(" (iommu.passthrough=0) ")
   if asked then return fail(string.format("the IOMMU is on without pass-through: %s in /proc/cmdline", asked), fix) end
-  if words:find(" intel_iommu=off ", 1, true) or words:find(" amd_iommu=off ", 1, true) then return ok("/proc/cmdline: %s", words:match("%S*iommu=off")) end
+  if words:find(" intel_iommu=off ", 1, true) or words:find(" amd_iommu=off ", 1, true) then return ok("/proc/cmdline: %s",
+    words:match("%S*iommu=off")) end
   if units and #units > 0 then
     return warn(string.format("IOMMU units are active (%s in /sys/class/iommu) and /proc/cmdline says nothing of pass-through", some(units)), fix)
   end
@@ -109,6 +110,12 @@ local function width(f)
         narrow[#narrow + 1] = string.format("%s runs x%d of x%d%s (/%scurrent_link_width)", gpu.title, now, most,
           slot and slot < most and string.format(", its slot %s gives x%d", parent, slot) or "", dir)
       end
+    end
+  end
+  for _, doubt in ipairs(f.topo and f.topo.doubts or {}) do
+    if doubt.code == "pcie_width" and #narrow == 0 then
+      narrow[1] = doubt.message
+      seen = seen + 1
     end
   end
   if seen == 0 then return skip("no GPU has current_link_width in sysfs") end
@@ -149,6 +156,7 @@ local function sysfs(f)
   local has_gpu = #f.gpus > 0 or f.host:exists("dev/nvidia0") or f.host:exists("proc/driver/nvidia/version")
   local why = f.pci and "/sys/bus/pci/devices is empty" or "/sys/bus/pci/devices is absent"
   if not has_gpu then return skip("%s, and no GPU is known", why) end
+  if not f.host:list("sys") and mounts:find("\nsysfs /sys ", 1, true) then return skip("/sys is mounted there, but not recorded") end
   return fail(why .. ": NCCL cannot see the PCI tree (/sys not mounted, or masked)",
     "mount /sys read-only into the container: docker run -v /sys:/sys:ro, or give NCCL_TOPO_FILE")
 end
@@ -219,9 +227,12 @@ return {
     why = "with access control on, writes from GPU to GPU go up to the root: hangs, garbage, or a tenth of the bandwidth" },
   { code = "iommu", group = "PCIe", what = "IOMMU translation of GPU traffic", run = iommu,
     why = "a translating IOMMU makes peer traffic hang at the first collective, corrupt, or crawl" },
-  { code = "pcie_width", group = "PCIe", what = "PCIe lanes in use", run = width, why = "half the lanes is half the bandwidth, and a group runs at its slowest member" },
-  { code = "pcie_speed", group = "PCIe", what = "PCIe generation of the slots", run = speed, why = "a port of an older generation halves the bandwidth of its card" },
-  { code = "sysfs", group = "PCIe", what = "PCI tree in /sys", run = sysfs, why = "NCCL reads distances there: without it every pair is taken for the worst, or init fails" },
+  { code = "pcie_width", group = "PCIe", what = "PCIe lanes in use", run = width,
+    why = "half the lanes is half the bandwidth, and a group runs at its slowest member" },
+  { code = "pcie_speed", group = "PCIe", what = "PCIe generation of the slots", run = speed,
+    why = "a port of an older generation halves the bandwidth of its card" },
+  { code = "sysfs", group = "PCIe", what = "PCI tree in /sys", run = sysfs,
+    why = "NCCL reads distances there: without it every pair is taken for the worst, or init fails" },
   { code = "wsl", group = "PCIe", what = "WSL2", run = wsl, why = "the topology is not meaningful there, and NCCL misses sysfs paths it needs" },
   { code = "p2p_intel_cpu", group = "PCIe", what = "peer writes through an Intel root complex", run = p2p_intel,
     why = "there, peer access across the CPU is slower than shared memory" },

@@ -29,7 +29,8 @@ local function gpudirect(f)
   end
   if has_dmabuf(f) and f:setting("NCCL_DMABUF_ENABLE") ~= "0" then return ok("open kernel module and Linux 5.12 or newer: dma-buf") end
   if f.host:is_module("nvidia_peermem") == nil then return skip("/proc/modules and /sys/module are absent") end
-  return fail(string.format("%s present, nvidia_peermem not in /proc/modules, and no dma-buf (it needs the open kernel module)", some(names_of(rdma))),
+  return fail(string.format("%s present, nvidia_peermem not in /proc/modules, and no dma-buf (it needs the open kernel module)",
+    some(names_of(rdma))),
     "modprobe nvidia-peermem; echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf")
 end
 
@@ -71,7 +72,8 @@ end
 
 -- -- Interfaces -------------------------------------------------------------------------------------------------------
 
-local VIRTUAL = { "^docker", "^br%-", "^virbr", "^veth", "^cni", "^flannel", "^cali", "^vxlan", "^tunl", "^lxc", "^lxd", "^podman", "^kube%-", "^weave", "^cilium" }
+local VIRTUAL = { "^docker", "^br%-", "^virbr", "^veth", "^cni", "^flannel", "^cali", "^vxlan", "^tunl", "^lxc", "^lxd", "^podman", "^kube%-",
+  "^weave", "^cilium" }
 
 local function is_virtual(name)
   for _, pattern in ipairs(VIRTUAL) do if name:find(pattern) then return true end end
@@ -126,14 +128,16 @@ local function socket_ifname(f)
     local list, taken = parse_ifname(text), {}
     for _, name in ipairs(names) do if takes(list, name) then taken[#taken + 1] = name end end
     if takes(list, "lo") and not list.exclude then taken[#taken + 1] = "lo" end
-    if #taken == 0 then return fail(string.format("NCCL_SOCKET_IFNAME=%s (%s) names no interface that is up; there are %s", text, where, some(names, 8)), fix) end
+    if #taken == 0 then return fail(string.format("NCCL_SOCKET_IFNAME=%s (%s) names no interface that is up; there are %s", text, where,
+      some(names, 8)), fix) end
     if is_virtual(taken[1]) or taken[1] == "lo" then
       return warn(string.format("NCCL_SOCKET_IFNAME=%s (%s) takes %s, which no other host reaches", text, where, taken[1]), fix)
     end
     return ok("NCCL_SOCKET_IFNAME=%s takes %s", text, some(taken))
   end
   if #virtual > 0 then
-    return warn(string.format("NCCL_SOCKET_IFNAME is not set and the host has %s beside %s", some(virtual), #real > 0 and some(real) or "no real interface"), fix)
+    return warn(string.format("NCCL_SOCKET_IFNAME is not set and the host has %s beside %s", some(virtual), #real > 0 and some(real)
+      or "no real interface"), fix)
   end
   return ok("interfaces: %s", #names > 0 and some(names, 8) or "none but lo")
 end
@@ -155,8 +159,10 @@ local function ib_hca(f)
     end
     if n == 0 and not list.exclude then none[#none + 1] = word end
   end
-  if #none > 0 then return fail(string.format("NCCL_IB_HCA=%s (%s): no device %s; there are %s", text, where, some(none), some(all, 12)), "NCCL_IB_HCA==" .. table.concat(all, ",")) end
-  if #surprise > 0 then return warn(string.format("NCCL_IB_HCA=%s (%s) matches by prefix: %s", text, where, some(surprise)), "write it exactly: NCCL_IB_HCA==" .. text) end
+  if #none > 0 then return fail(string.format("NCCL_IB_HCA=%s (%s): no device %s; there are %s", text, where, some(none), some(all, 12)),
+    "NCCL_IB_HCA==" .. table.concat(all, ",")) end
+  if #surprise > 0 then return warn(string.format("NCCL_IB_HCA=%s (%s) matches by prefix: %s", text, where, some(surprise)),
+    "write it exactly: NCCL_IB_HCA==" .. text) end
   return ok("NCCL_IB_HCA=%s", text)
 end
 
@@ -166,7 +172,8 @@ local function ib_disable(f)
   local rdma = f:rdma()
   if #rdma == 0 then return skip("no RDMA device in /sys/class/infiniband or in the topology") end
   if text == "1" then return fail(string.format("NCCL_IB_DISABLE=1 (%s) on a host with %s", where, some(names_of(rdma))), "unset NCCL_IB_DISABLE") end
-  if net and net:lower() == "socket" then return fail(string.format("NCCL_NET=%s (%s) on a host with %s", net, net_where, some(names_of(rdma))), "unset NCCL_NET, or NCCL_NET=IB") end
+  if net and net:lower() == "socket" then return fail(string.format("NCCL_NET=%s (%s) on a host with %s", net, net_where, some(names_of(rdma))),
+    "unset NCCL_NET, or NCCL_NET=IB") end
   return ok("%s may be used", some(names_of(rdma)))
 end
 
@@ -177,17 +184,22 @@ local function ib_state(f)
     if d.state and not d.state:find("ACTIVE") then down[#down + 1] = string.format("%s: %s (%s/ports/1/state)", d.name, d.state, d.where) end
   end
   if known == 0 then return skip("no port state in /sys/class/infiniband") end
-  if #down > 0 then return warn("ports not active: " .. some(down), "check cable, switch and subnet manager: ibstat; or leave it out: NCCL_IB_HCA=^NAME") end
+  if #down > 0 then return warn("ports not active: " .. some(down),
+    "check cable, switch and subnet manager: ibstat; or leave it out: NCCL_IB_HCA=^NAME") end
   return ok("%d ports are active", known)
 end
 
 return {
   { code = "gpudirect_rdma", group = "Network", what = "GPUDirect RDMA (nvidia-peermem or dma-buf)", run = gpudirect,
     why = "without it every byte between hosts is staged through the CPU's memory (IB lines without /GDRDMA)" },
-  { code = "nic_distance", group = "Network", what = "NIC next to each GPU", run = nic_distance, why = "beyond the host bridge NCCL does not use GPUDirect RDMA by default" },
+  { code = "nic_distance", group = "Network", what = "NIC next to each GPU", run = nic_distance,
+    why = "beyond the host bridge NCCL does not use GPUDirect RDMA by default" },
   { code = "socket_ifname", group = "Network", what = "interface for NCCL's bootstrap", run = socket_ifname,
     why = "a bridge such as docker0 or virbr0 has an address that other hosts cannot reach: init hangs" },
-  { code = "ib_hca", group = "Network", what = "NCCL_IB_HCA", run = ib_hca, why = "names are prefixes: mlx5_1 is also mlx5_10, and a name that is not there leaves sockets" },
-  { code = "ib_disable", group = "Network", what = "InfiniBand switched off by a variable", run = ib_disable, why = "traffic between hosts then goes over sockets at a tenth of the speed" },
-  { code = "ib_state", group = "Network", what = "state of the RDMA ports", run = ib_state, why = "a port that is down leaves its GPUs to a farther NIC, or NCCL to sockets" },
+  { code = "ib_hca", group = "Network", what = "NCCL_IB_HCA", run = ib_hca,
+    why = "names are prefixes: mlx5_1 is also mlx5_10, and a name that is not there leaves sockets" },
+  { code = "ib_disable", group = "Network", what = "InfiniBand switched off by a variable", run = ib_disable,
+    why = "traffic between hosts then goes over sockets at a tenth of the speed" },
+  { code = "ib_state", group = "Network", what = "state of the RDMA ports", run = ib_state,
+    why = "a port that is down leaves its GPUs to a farther NIC, or NCCL to sockets" },
 }

@@ -5,7 +5,8 @@
 --   3 joined by NVLink; then most links on the weakest pair; then most links in total
 --   4 nearest PCIe on the worst pair that has no NVLink, or on the worst pair where all have
 --   5 one socket, then one NUMA node; unknown ones count as different
---   6 nearest NICs, when asked for; then one socket as guessed from the numbers of NUMA nodes; then near PCIe over all pairs
+--   6 nearest NICs, when asked for; then one socket as guessed from the numbers of NUMA nodes; then the slowest pair as
+--     measured, where all pairs were; then near PCIe over all pairs
 --   7 what is left stays useful: fewest NVLinks, then fewest PCIe switches shared with devices left behind
 --   8 stable order of the devices (the first of equals wins)
 -- A score is three numbers below 2^53, compared in turn; less is better.
@@ -74,6 +75,17 @@ function M.facts(v, ids)
   }
 end
 
+local function slowest(v, ids)
+  local least, n = 63, #ids
+  for a = 1, n - 1 do
+    local speed = v.speed[ids[a]]
+    for b = a + 1, n do
+      if speed[ids[b]] < least then least = speed[ids[b]] end
+    end
+  end
+  return least
+end
+
 local function most(x, bound) return x < bound and x or bound - 1 end
 
 --- Give the first two numbers of a score, points 2 to 5 and 6.
@@ -88,9 +100,10 @@ function M.first(v, ids)
   key = key * SPREAD + most(count(v.socket, ids), SPREAD)
   key = key * SPREAD + most(count(v.node, ids), SPREAD)
   local guess, nic = most(count(v.guess, ids), SPREAD), 0
-  if not v.nics then return key * SPREAD + guess, near_sum end
+  local rest = (63 - slowest(v, ids)) * 2 ^ 24 + most(near_sum, 2 ^ 24)
+  if not v.nics then return key * SPREAD + guess, rest end
   for a = 1, #ids do nic = nic + v.nic[ids[a]] end
-  return key, (most(nic, 2 ^ 20) * SPREAD + guess) * 2 ^ 27 + most(near_sum, 2 ^ 27)
+  return key, (most(nic, 2 ^ 17) * SPREAD + guess) * 2 ^ 30 + rest
 end
 
 --- Give the third number, point 7.

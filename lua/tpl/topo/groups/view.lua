@@ -12,6 +12,7 @@ local M = {}
 ---@field uid string[]
 ---@field links integer[][]   usable NVLinks by pair
 ---@field rank integer[][]    PCIe rank by pair, less is nearer
+---@field speed integer[][]   measured bandwidth in steps, 0 where it was not measured
 ---@field model integer[]     equal numbers are equal models
 ---@field socket integer[]    as the input tells it
 ---@field guess integer[]     socket, guessed from the numbers of NUMA nodes too
@@ -45,11 +46,11 @@ function M.new(t, uids, nics)
   local sorted = {}
   for i, uid in ipairs(uids) do sorted[i] = uid end
   order.sort(t, sorted)
-  local v = { n = #sorted, nics = nics or false, uid = sorted, links = {}, rank = {}, model = {}, socket = {}, guess = {}, node = {}, nic = {}, host = {} }
+  local v = { n = #sorted, nics = nics or false, uid = sorted, links = {}, rank = {}, speed = {}, model = {}, socket = {}, guess = {}, node = {}, nic = {}, host = {} }
   local model, socket, guess, node, host = numbered(), numbered(), numbered(), numbered(), numbered()
   for i, uid in ipairs(sorted) do
     local d = t:dev(uid)
-    v.links[i], v.rank[i] = {}, {}
+    v.links[i], v.rank[i], v.speed[i] = {}, {}, {}
     v.model[i], v.host[i] = model(model_key(d)), host(d.host)
     v.socket[i], v.guess[i], v.node[i] = socket(t:firm_socket(uid)), guess(t:socket(uid)), node(t:numa_node(uid))
     local _, rank = nil, nil
@@ -59,8 +60,9 @@ function M.new(t, uids, nics)
   for i = 1, v.n do
     for j = i + 1, v.n do
       local link = t:either(sorted[i], sorted[j])
-      local n, rank = pair.nvlinks(link), pair.rank(link)
+      local n, rank, speed = pair.nvlinks(link), pair.rank(link), pair.speed(link)
       v.links[i][j], v.links[j][i], v.rank[i][j], v.rank[j][i] = n, n, rank, rank
+      v.speed[i][j], v.speed[j][i] = speed, speed
     end
   end
   return v

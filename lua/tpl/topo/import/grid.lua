@@ -64,7 +64,7 @@ local function add_row(state, line, row)
     grid = new_grid(state, line)
   end
   state.n_rows = state.n_rows + 1
-  if state.n_rows > max_rows then err.throw { code = "format", message = "more than " .. max_rows .. " rows of tables in one text", where = "line " .. line.no } end
+  if state.n_rows > max_rows then err.throw { code = "format", message = "more than " .. max_rows .. " rows of tables in one text", line = line.no } end
   row.no = line.no
   grid.rows[#grid.rows + 1] = row
   if row.label then grid.by_label[row.label.name] = row end
@@ -154,10 +154,10 @@ end
 
 local function take_legend(state, line)
   if line.text:find("^%W*NIC Legend") then state.grid.has_legend = true end
-  local nic, device = line_of.legend(line.text)
-  if not nic then return end
-  state.grid.has_legend = true
-  state.grid.legend[nic] = device
+  for nic, device in pairs(line_of.legend(line.text) or {}) do
+    state.grid.has_legend = true
+    state.grid.legend[nic] = device
+  end
 end
 
 local function classify(grid)

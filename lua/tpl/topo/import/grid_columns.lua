@@ -169,7 +169,8 @@ end
 -- Which positions of a row can be trusted: {from, to, shift}; cell i stands in column i + shift.
 local function trusted(grid, columns, n, row, note)
   local want, x = position_in(columns, n, row.label), x_position(row)
-  local complete = #row.tail > 0
+  -- A row that goes on with a CPU list or a node has all its cells; one that ends, or ends in "..", was cut.
+  local complete = row.tail[1] ~= nil and (row.tail[1].text:find("^%d") ~= nil or row.tail[1].text == "N/A")
   if want and x and want ~= x then
     local fields = by_fields(row)
     if fields and fields[want] and fields[want].cell and fields[want].cell.type == "self" then

@@ -194,13 +194,17 @@ end
 
 -- -- Legend ----------------------------------------------------------------------------------------------------------
 
---- Read a line of the NIC legend.
----@return string? nic      "NIC0"
----@return string? device   "mlx5_0"
+--- Read a line of the NIC legend, one entry or several; nil when it is none.
+---@param text string
+---@return table<string,string>?  "NIC0" -> "mlx5_0"
 function M.legend(text)
-  local n, device = text:match("^%W*NIC(%d%d?%d?)%s*[:=]%s*([%w_%.%-]+)%s*$")
-  if n then return "NIC" .. tonumber(n), device end
-  return nil
+  if not text:find("^%W*NIC%d%d?%d?%s*[:=]") then return nil end
+  local out
+  for n, device in text:gmatch("NIC(%d%d?%d?)%s*[:=]%s*([%w_%.%-]+)") do
+    out = out or {}
+    out["NIC" .. tonumber(n)] = device
+  end
+  return out
 end
 
 return M

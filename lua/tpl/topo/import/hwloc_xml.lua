@@ -162,6 +162,20 @@ local function word_between(a, b)
   return "sys" -- not known to be nearer
 end
 
+--- Where an object spans several NUMA nodes of which one has CPUs (Grace: the others are memory of GPUs), that one is meant.
+local function settle_places(s)
+  for _, list in ipairs { s.gpus, s.nics } do
+    for _, x in ipairs(list) do
+      local with_cpus = {}
+      for _, id in ipairs(x.place.numa and {} or x.place.nodes) do
+        if s.numa_of[id] then with_cpus[#with_cpus + 1] = id end
+      end
+      if #with_cpus == 1 then x.place.numa = with_cpus[1] end
+      if x.device then x.device.numa = x.place.numa else x.numa = x.place.numa end
+    end
+  end
+end
+
 local function name_gpus(s)
   local seen, orders, all = {}, {}, true
   for _, g in ipairs(s.gpus) do
@@ -217,6 +231,7 @@ function M.read(text, name)
   if #s.gpus > MAX_GPUS or #s.nics > MAX_NICS then
     err.throw { code = "format", where = name, message = ("more than %d GPUs or %d NICs in one file"):format(MAX_GPUS, MAX_NICS) }
   end
+  settle_places(s)
   name_gpus(s)
   sort_gpus(s)
   if #s.gpus == 0 then

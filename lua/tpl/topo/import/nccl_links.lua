@@ -33,7 +33,7 @@ local function tags_of(g, max, doubt)
 end
 
 --- Decide for every target: a GPU of the file, a switch, the CPU's own bridge, or nothing that is known.
----@param gpus table[]      {device={uid, pci, host}, gpu=<gpu> node or nil}
+---@param gpus table[]      {device={uid, pci, host}, gpu=<gpu> node or nil, order=place in the file}
 ---@param whole boolean     false: the file breaks off, so a missing way back says nothing
 ---@param max integer       most links of one tag that are believed
 ---@param doubt fun(node: table?, code: string, message: string)
@@ -83,7 +83,7 @@ function M.read(gpus, whole, max, doubt)
     end
     local from, to = there and i or j, there and j or i
     local node = tags[from].list[gpus[to].device.pci].node
-    if gpus[to].gpu and (whole or to ~= #gpus) then
+    if gpus[to].gpu and (whole or gpus[to].order ~= #gpus) then
       doubt(node, "nvlink_asymmetric", ("%s has NVLinks to %s, which states none back: left out"):format(gpus[from].device.uid, gpus[to].device.uid))
       return 0
     end

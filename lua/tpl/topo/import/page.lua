@@ -89,7 +89,8 @@ end
 
 local function looks_like_host(name)
   return #name <= 64 and name:find("^[%w][%w%.%-_]*$") and name:find("[%d%-%.]") and not name:find("^%-?[%d%.]+$")
-    and not name:find("^nvidia") and not name:find("^[GN][PI][UC]%d") and not name:find("%.txt$")
+    and not name:find("^nvidia") and not name:find("^[GN][PI][UC]%d") and not name:find("%.txt$") and not name:lower():find("topo")
+    and not name:lower():find("nvlink") and not name:lower():find("p2p") and not name:find("smi")
 end
 
 -- Patterns of lines that name the host of what follows: prompts first, then titles that collection scripts print.
@@ -97,7 +98,7 @@ local function named_host(line)
   local at = line:match("^%S*%[?[%w_%-%.]+@([%w_%-%.]+)[:%s~].*[#$%%>]%s")
   if at then return at end
   for _, p in ipairs { "^[=#*%-%s>]*[Hh]ost%s*[Nn]?a?m?e?%s*[:=]%s*(%S+)", "^[=#*%-%s>]*[Nn]ode%s*[:=]?%s+(%S+)[%s=#*%-:<]*$", "^=+>?%s*(%S-)%s*:?<?=+$",
-    "^%-%-+%s*(%S-)%s*%-+$", "^#+%s*(%S-):?$", "^%*+%s*(%S-)%s*%*+$", "^%[([%w%.%-_]+)%]$", "^([%w%.%-_]+):$" } do
+    "^%-%-+%s*(%S-)%s*%-+$", "^#+%s*(%S-):?$", "^%*+%s*(%S-)%s*%*+$", "^%[([%w%.%-_]+)%]$", "^([%w%.%-_]+):$", "^(%a[%w%.%-]*)$" } do
     local name = line:match(p)
     if name then
       name = name:gsub(":$", "")
@@ -105,6 +106,27 @@ local function named_host(line)
     end
   end
   return nil
+end
+
+-- A terminal of fixed width broke every row of a table in the middle of words: rows that fill the width exactly are joined with the
+-- next line, if there are three such rows and that line begins with no label.
+local function join_hard_wraps(lines)
+  local width, full = 0, {}
+  for _, l in ipairs(lines) do
+    if l.text:find("GPU%d") then width = math.max(width, #l.text) end
+  end
+  for i = 1, #lines - 1 do
+    local text, follows = lines[i].text, lines[i + 1].text
+    if #text == width and text:find("GPU%d") then
+      if follows == "" or follows:find("^%s*[GN][PI][UC]%d+%s") or follows:find("^%s*mlx%d") then return nil end
+      full[#full + 1] = i
+    end
+  end
+  if width < 40 or #full < 3 then return nil end
+  for _, i in ipairs(full) do
+    lines[i].text, lines[i + 1].text = lines[i].text .. lines[i + 1].text, ""
+  end
+  return lines[full[1]].no
 end
 
 -- "node1: GPU0 ..." as pdsh and clush write it (srun -l: "0: ..."): names that stand before nearly every line.
@@ -131,6 +153,7 @@ end
 ---@class tpl.topo.Page
 ---@field name string          the file
 ---@field lines tpl.topo.Line[]
+---@field joined integer?      first line that was joined with the next one
 ---@field stripped integer?    line of the first prefix of a log that was taken away
 
 --- Read a text into clean lines.
@@ -149,6 +172,7 @@ function M.read(text, name)
     local plain = unbox(short)
     page.lines[no] = { no = no, text = plain:find("%S") and plain or "" }
   end
+  page.joined = join_hard_wraps(page.lines)
   local by_line, host = line_prefix(page.lines), nil
   for _, l in ipairs(page.lines) do
     if by_line then

@@ -4,10 +4,11 @@
 local M = {}
 
 --- Write a PCI address as the record has it: "0000:0f:00.0", lower case; nil for a text that is none.
----@param text string?   "0F:00.0", "0000:0f:00.0", "00000000:0F:00.0"
+---@param text string?   "0F:00.0", "0000:0f:00.0", "00000000:0F:00.0", "0000:0f:00"
 ---@return string?
 function M.address(text)
   local t = (text or ""):lower():gsub("^%s+", ""):gsub("%s+$", "")
+  if t:find("^%x+:%x%x?:%x%x?$") then t = t .. ".0" end
   local domain, bus, dev, fn = t:match("^(%x+):(%x%x?):(%x%x?)%.(%x)$")
   if not domain then
     bus, dev, fn = t:match("^(%x%x?):(%x%x?)%.(%x)$")

@@ -58,7 +58,7 @@ M.record = fields {
     fabric = fields { state = text, status = text, health = text, cluster = text, clique = any },
     pcie = fields { gen = between(1, 8), width = between(1, 64) },
     busy = fields { pids = list(whole), used_bytes = whole }, labels = list(text),
-    health = fields { xid = any, remapped = any, ecc = any }, nvlink = any, usable = flag, why_not = list(reason),
+    health = fields { xid = any, remapped = any, ecc = any, lost = flag, reset_required = flag, state = text }, nvlink = any, usable = flag, why_not = list(reason),
   }),
   links = list(fields {
     a = text, b = text, kind = word("nvlink", "c2c", "pix", "pxb", "phb", "node", "sys", "net", "shm"), pcie = path, nvlinks = between(0, 1024),

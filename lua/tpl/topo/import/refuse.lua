@@ -12,7 +12,7 @@ local others = {
     "Link Type between two GPUs", "Link Hops Count" },
   { "a table of Moore Threads GPUs", "MTHREADS", "Moore Threads", "MTLink", "%f[%w]MTT S%d" },
   { "output of npu-smi (Huawei)", "%f[%w]HCCS%f[%W]", "NPU%d+%s+X%s", "npu%-smi %d" },
-  { "output of xpu-smi (Intel)", "GPU %d+/%d+%s", "Xe Link" },
+  { "output of xpu-smi (Intel)", "GPU %d+/%d+%s+GPU %d+/%d+", "Xe Link" },
   { "output of mx-smi (MetaX)", "mx%-smi%s+version", "MetaX%s+System%s+Management", "%f[%w]MX%d*%s+MX%d*%s" },
   { "output of cnmon (Cambricon)", "CNMON", "%f[%w]MLU%d+%s+X%s" },
   { "output of hl-smi (Gaudi)", "HL%-SMI" },
@@ -22,6 +22,10 @@ local others = {
   { "nvidia-smi -q in XML: give nvidia-smi -q without -x", "<nvidia_smi_log>" },
 }
 
+-- Commands of other tools, some of which print the very words of nvidia-smi. Not where a shell says that it does not know them.
+local commands = { "mthreads%-gmi topo", "ixsmi topo", "mx%-smi topo", "npu%-smi info %-t topo", "xpu%-smi topology", "cnmon topo", "hy%-smi %-%-showtopo",
+  "rocm%-smi %-%-showtopo", "amd%-smi topology" }
+
 --- Name what a text is when it is known and not accepted.
 ---@param text string  clean text
 ---@return string?
@@ -30,6 +34,10 @@ function M.named(text)
     for i = 2, #o do
       if text:find(o[i]) then return o[1] end
     end
+  end
+  for _, c in ipairs(text:find("not found", 1, true) and {} or commands) do
+    local command = text:match(c)
+    if command then return "output of " .. command end
   end
   if text:find("|%s*Device %d+%s*|") and text:find("Device 0%s*|%s*X%s*|") then return "a table of a tool that calls its GPUs \"Device N\" (gpustack?)" end
   return nil

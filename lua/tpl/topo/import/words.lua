@@ -16,13 +16,13 @@ local blank = { ["N/A"] = true, ["NA"] = true, ["-"] = true, ["--"] = true, ["?"
 ---@field kind string?     "nvlink", "pix", .. for a path; "ok", "gns", .. for a P2P status
 ---@field nvlinks integer? number of bonded NVLinks, nil for "NV#"
 
---- Read one word as a cell; nil when it is none. Case does not matter for paths, nor does a trailing footnote mark.
+--- Read one word as a cell; nil when it is none. Case does not matter for paths, nor do footnote marks and markup around a word.
 ---@param token string
 ---@return tpl.topo.Cell?
 function M.cell(token)
   local word = token:upper()
   if blank[word] then return { type = "unknown" } end
-  word = word:gsub("[%*,;]+$", "")
+  word = word:gsub("[%*`,;]+$", ""):gsub("^[%*`]+", "")
   if word == "X" then return { type = "self" } end
   if pcie[word] then return { type = "path", kind = pcie[word] } end
   local n = word:match("^NV(%d%d?)$") or (word == "NV#" and "")

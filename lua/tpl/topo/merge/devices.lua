@@ -57,9 +57,30 @@ local keep = {
   mem_bytes = function(a, b) return math.min(a, b), "the less is kept" end,
 }
 
+local function set_of(cpus)
+  local out, n = {}, 0
+  for from, to in (tostring(cpus):gsub("%f[%d](%d+)%f[^%d%-]", "%1-%1")):gmatch("(%d+)%-(%d+)") do
+    for i = tonumber(from), math.min(tonumber(to), tonumber(from) + 65535) do
+      if not out[i] then out[i], n = true, n + 1 end
+    end
+  end
+  return out, n
+end
+
+--- The smaller of two CPU lists, if the other has all of it: with and without hardware threads, or what a cgroup leaves.
+local function smaller_cpus(a, b)
+  local sa, na = set_of(a)
+  local sb, nb = set_of(b)
+  local few, many, text = sa, sb, a
+  if nb < na then few, many, text = sb, sa, b end
+  for i in pairs(few) do if not many[i] then return nil end end
+  return next(few) and text or nil
+end
+
 local function almost(key, a, b)
   if a == b then return true end
   if key == "mem_bytes" then return math.abs(a - b) <= 0.03 * math.max(a, b) end -- total with and without what the driver keeps
+  if key == "cpus" then return smaller_cpus(a, b) ~= nil end
   if key == "name" then return a:find(b, 1, true) ~= nil or b:find(a, 1, true) ~= nil end
   return false
 end
@@ -78,6 +99,8 @@ local function merge_facts(own, d, say)
       if not (own.disputed and own.disputed[key]) then own[key] = b end
     elseif b ~= nil and key == "name" then
       own.name = #b > #a and b or a
+    elseif b ~= nil and key == "cpus" then
+      own.cpus = smaller_cpus(a, b)
     elseif b ~= nil and key == "mem_bytes" then
       own.mem_bytes = math.min(a, b)
     end
