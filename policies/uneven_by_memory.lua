@@ -14,5 +14,5 @@ return function(topo, model, want)
   want.replicas = 1
   local list = candidates.one(topo, model, want, quiet, tp, 1)
   local uneven = #list > 1 and { list[2] } or list
-  return decide.among(topo, model, want, uneven, { what = "all devices", excluded = excluded })
+  return decide.among(topo, model, want, uneven, { what = "all devices", excluded = excluded }, nil, list)
 end
