@@ -172,7 +172,6 @@ function M.read(text, name)
     local plain = unbox(short)
     page.lines[no] = { no = no, text = plain:find("%S") and plain or "" }
   end
-  page.joined = join_hard_wraps(page.lines)
   local by_line, host = line_prefix(page.lines), nil
   for _, l in ipairs(page.lines) do
     if by_line then
@@ -184,6 +183,7 @@ function M.read(text, name)
       l.host = host
     end
   end
+  page.joined = join_hard_wraps(page.lines)
   return page
 end
 
