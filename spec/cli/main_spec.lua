@@ -37,8 +37,8 @@ describe("tpl.cli", function()
 
   it("exits 2 with `not in this version` for what comes later", function()
     for _, argv in ipairs {
-      { "doctor" }, { "chat" }, { "sim", "router" }, { "bench", "comm" }, { "bench", "serve" }, { "plan", "m", "--topo", "x" },
-      { "plan", "a.lua", "b.lua" }, { "help", "doctor" }, { "plan", "m", "--why-not", "tp=4" },
+      { "repl" }, { "chat" }, { "sim", "router" }, { "bench", "comm" }, { "bench", "serve" }, { "plan", "m", "--topo", "x" },
+      { "plan", "a.lua", "b.lua" }, { "help", "chat" }, { "plan", "m", "--why-not", "tp=4" },
     } do
       local r = run(argv)
       assert.equal(2, r.code)
@@ -47,7 +47,7 @@ describe("tpl.cli", function()
   end)
 
   it("prints an envelope for every failure when --json is there", function()
-    for _, argv in ipairs { { "plan", "--json" }, { "plan", "m", "--json", "--bogus" }, { "doctor", "--json" }, { "plan", "m", "--json", "tp=x" } } do
+    for _, argv in ipairs { { "plan", "--json" }, { "plan", "m", "--json", "--bogus" }, { "chat", "--json" }, { "plan", "m", "--json", "tp=x" } } do
       local r = run(argv)
       assert.equal(2, r.code)
       assert.equal(1, #r.lines)

@@ -284,7 +284,8 @@ function M.write(report)
     true) } end
   return require("tpl.yaml").encode({
     tpl_doctor_bundle = VERSION, origin = f.host.origin, tpl = require("tpl").version, findings = setmetatable(findings, json.array_mt),
-    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), log = log_of(f, r), k8s = k8s_of(f, r),
+    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), topo_error = f.topo_error
+      and r:text(f.topo_error, true) or nil, log = log_of(f, r), k8s = k8s_of(f, r),
       models = models_of(f),
     files = files, binary = binary, lists = lists_of(f.host.seen, pids, r), links = mapped(f.host.seen.links, r), dirs = mapped(f.host.seen.dirs, r),
   }, { sort_keys = true })
@@ -330,7 +331,7 @@ function M.read(text, where)
     links = table_of(value.links, "string", where, "links"), dirs = table_of(value.dirs, "boolean", where, "dirs"),
     env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded),
       origin = value.origin == "live" and "live" or "tree",
-    topo = known(value.topo), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
+    topo = known(value.topo), topo_error = known(value.topo_error), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
   }
   for path, hex in pairs(table_of(value.binary, "string", where, "binary")) do record.files[path] = unhex(hex) end
   return host_of.record(record, where)

@@ -17,6 +17,7 @@ local M = {}
 ---@field nccl_files table[]
 ---@field pci table?             sysfs
 ---@field topo table?            record of `tpl topo`
+---@field topo_error string?     why there is none although the machine was asked
 ---@field gpus table[]           whole GPUs and slices, in index order (fields of `tpl topo`, and `sysfs` = tpl.doctor.PciDevice)
 ---@field missed table[]         GPUs on the bus that the topology lacks
 ---@field group table[]          those of them that a process would use
@@ -279,7 +280,8 @@ function Facts:cgroup_files(v2, v1)
     local names, path = line:match("^%d+:([^:]*):/(.+)$")
     if path and not path:find("..", 1, true) then
       if names == "" then out[#out + 1] = "sys/fs/cgroup/" .. path .. "/" .. v2
-      elseif ("," .. names .. ","):find("," .. controller .. ",", 1, true) then out[#out + 1] = "sys/fs/cgroup/" .. controller .. "/" .. path .. "/" .. file end
+      elseif ("," .. names .. ","):find("," .. controller .. ",", 1, true) then out[#out + 1] = "sys/fs/cgroup/" .. controller .. "/" .. path
+        .. "/" .. file end
     end
   end
   out[#out + 1] = "sys/fs/cgroup/" .. v2
@@ -326,17 +328,19 @@ local function topo_of_tree(dir)
   end
 end
 
---- Probe through NVML and sysfs; nil when that is not to be had.
+--- Probe through NVML and sysfs; nil and why when that is not to be had.
 local function probe(root)
-  local ok, topo = pcall(function() return (require("tpl.topo").probe { root = root }) end)
-  return ok and topo or nil
+  local topo, e = require("tpl.topo").probe { root = root }
+  return topo, e and tostring(e)
 end
 
 local function topo_of(host, opts)
   if opts.topo then return opts.topo end
-  if host.kind == "bundle" then return host.parts.topo end
+  if host.kind == "bundle" then return host.parts.topo, host.parts.topo_error end
   if host.kind == "live" then return probe() end
-  return topo_of_tree(host.where) or (find.env("TPL_NVML") and probe(host.where)) or nil
+  local recorded = topo_of_tree(host.where)
+  if recorded or not find.env("TPL_NVML") then return recorded end
+  return probe(host.where)
 end
 
 ---@param host tpl.doctor.Host
@@ -348,7 +352,7 @@ function M.gather(host, opts)
   self.env, self.env_where, self.env_recorded = environ.read(host, opts.own or (host.kind == "live" and host) or host_of.live())
   self.nccl_files = environ.nccl_files(host, self.env, self.env_recorded)
   self.pci = pci_of.read(host)
-  self.topo = topo_of(host, opts)
+  self.topo, self.topo_error = topo_of(host, opts)
   self.gpus, self.missed = join(self.topo, gpus_of_system(host, self.pci))
   for _, link in ipairs(self.topo and self.topo.links or {}) do
     if link.a and link.b then self.links_by[link_key(link.a, link.b)] = link end
