@@ -26,7 +26,10 @@ describe("tpl doctor", function()
   end)
 
   it("exits 1 when a check failed, 0 on warnings, and says so to people", function()
-    assert.equal(1, helper.run({ "doctor", "--root", DIR .. "nccl-timeout" }).code)
+    local failed = helper.run { "doctor", "--json", "--root", DIR .. "nccl-timeout" }
+    assert.equal(1, failed.code)
+    assert.same({ false, "checks_failed", "acs, iommu, dev_shm" },
+      { failed.lines[1].ok, failed.lines[1].error.code, failed.lines[1].error.message })
     local r = helper.run { "doctor", "--root", DIR .. "other-pair-after-restart" }
     assert.equal(0, r.code)
     assert.matches("warn  uuid_pin: .-\n      found: .-\n      why:   .-\n      fix:   CUDA_VISIBLE_DEVICES=GPU", r.stdout)
