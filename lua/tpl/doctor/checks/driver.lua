@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Checks of the driver: module, libraries, device files, the persistence daemon, and what it wrote into the kernel's log.
 local finding = require("tpl.doctor.finding")
+local kernel_log = require("tpl.doctor.kernel_log")
 local pci_of = require("tpl.doctor.pci")
 local processes = require("tpl.doctor.processes")
 
@@ -124,10 +125,10 @@ local function xid(f)
     local text = f.host:read(path)
     if text then
       read[#read + 1] = "/" .. path
-      for line in text:gmatch("[^\n]*NVRM: Xid[^\n]*") do
+      for _, line in ipairs(kernel_log.xids(text)) do
         n = n + 1
         local code = tonumber(line:match("Xid %([^)]*%): (%d+)"))
-        local shown = "/" .. path .. ": " .. line:match("NVRM: Xid.*"):sub(1, 160)
+        local shown = "/" .. path .. ": " .. line:sub(1, 160)
         first = first or shown
         if code and HARD[code] and not hard then hard = shown end
       end
