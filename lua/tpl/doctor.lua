@@ -17,8 +17,8 @@ local M = {}
 ---@field fix string?      the command that helps; nil unless warn or fail
 
 local GROUPS = {
-  require("tpl.doctor.checks.gpu"), require("tpl.doctor.checks.pcie"), require("tpl.doctor.checks.fabric"), require("tpl.doctor.checks.rdma"),
-  require("tpl.doctor.checks.limits"), require("tpl.doctor.checks.numa"), require("tpl.doctor.checks.env"), require("tpl.doctor.checks.nccl"),
+  require("tpl.doctor.checks.driver"), require("tpl.doctor.checks.gpu"), require("tpl.doctor.checks.pcie"), require("tpl.doctor.checks.fabric"),
+  require("tpl.doctor.checks.rdma"), require("tpl.doctor.checks.limits"), require("tpl.doctor.checks.numa"), require("tpl.doctor.checks.env"), require("tpl.doctor.checks.nccl"),
   require("tpl.doctor.checks.model"), require("tpl.doctor.checks.k8s"),
 }
 

@@ -72,6 +72,16 @@ describe("tpl doctor --bundle", function()
     assert.same(first.nccl.pairs, second.nccl.pairs)
   end)
 
+  it("keeps the hidden file of a user whose environment is not recorded", function()
+    local tree = tree_of.clean()
+    tree.files["proc/self/environ"] = nil
+    tree.files["home/maria/.nccl.conf"] = "NCCL_P2P_LEVEL=LOC\n"
+    local first, second, text = both(tree)
+    assert.equal("fail", statuses(first).nccl_p2p_level)
+    assert.same(statuses(first), statuses(second))
+    assert.is_nil(text:find("maria"))
+  end)
+
   it("names nobody", function()
     local tree = tree_of.clean()
     local uuid = tree.topo.devices[1].uuid

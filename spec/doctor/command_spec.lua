@@ -26,7 +26,10 @@ describe("tpl doctor", function()
   end)
 
   it("exits 1 when a check failed, 0 on warnings, and says so to people", function()
-    assert.equal(1, helper.run({ "doctor", "--root", DIR .. "nccl-timeout" }).code)
+    local failed = helper.run { "doctor", "--json", "--root", DIR .. "nccl-timeout" }
+    assert.equal(1, failed.code)
+    assert.same({ false, "checks_failed", "acs, iommu, dev_shm" },
+      { failed.lines[1].ok, failed.lines[1].error.code, failed.lines[1].error.message })
     local r = helper.run { "doctor", "--root", DIR .. "other-pair-after-restart" }
     assert.equal(0, r.code)
     assert.matches("warn  uuid_pin: .-\n      found: .-\n      why:   .-\n      fix:   CUDA_VISIBLE_DEVICES=GPU", r.stdout)
@@ -73,7 +76,13 @@ describe("tpl doctor", function()
     tree_of.write(tree, dir)
     local record = helper.write(dir .. "/machine.yaml", require("tpl.yaml").encode(require("spec.topo.standin.machines").reference()))
     local report = nvml.with_env({ TPL_NVML = nvml.library(), TPL_NVML_RECORD = record }, function() return assert(doctor.examine { root = dir }) end)
+    -- Two models, and indices in CUDA's order: the probe refuses to guess, and the doctor says so.
+    helper.write(record, require("tpl.yaml").encode(require("spec.topo.standin.machines").mixed()))
+    local p = io.popen(("CUDA_DEVICE_ORDER= CUDA_VISIBLE_DEVICES=0 TPL_NVML=%s TPL_NVML_RECORD=%s build/tpl doctor 2>&1"):format(nvml.library(), record))
+    local text = p:read("*a")
+    p:close()
     helper.remove(dir)
+    assert.matches("fail  cuda_visible_devices: [^\n]*\n *found: CUDA_VISIBLE_DEVICES: has indices, but the GPUs are of several models", text)
     local found = {}
     for _, c in ipairs(report.checks) do found[c.code] = c end
     assert.equal("fail", found.mig_mode.status) -- GPU 2 and 3 of the reference host are cut into slices
