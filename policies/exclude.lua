@@ -4,10 +4,10 @@
 --- rest the best price wins.
 local candidates = require "tpl.place.candidates"
 local decide = require "tpl.place.decide"
+local pools = require "tpl.place.pools"
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local attempts = decide.attempts(topo, want.uids)
-  if not attempts[1] then return nil, "every device is in use or of another model" end
-  return decide.choose(topo, model, want, { attempts[1] })
+  if #pools.quiet(topo, want.uids) == 0 then return nil, "every device is in use by somebody else" end
+  return decide.choose(topo, model, want, { decide.attempts(topo, want.uids)[1] })
 end

@@ -4,12 +4,13 @@
 local candidates = require "tpl.place.candidates"
 local decide = require "tpl.place.decide"
 local groups = require "tpl.topo.groups"
+local links = require "tpl.topo.pair"
 local pools = require "tpl.place.pools"
 
 local function nvlink_pairs(topo, uids)
   local out = {}
   for _, pair in ipairs(groups.matching(topo, uids)) do
-    if groups.weakest(topo, pair).kind == "nvlink" then out[#out + 1] = pair end
+    if links.nvlinks(topo:link(pair[1], pair[2])) > 0 then out[#out + 1] = pair end
   end
   return out
 end

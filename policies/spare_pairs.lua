@@ -4,14 +4,14 @@
 local candidates = require "tpl.place.candidates"
 local decide = require "tpl.place.decide"
 local groups = require "tpl.topo.groups"
+local links = require "tpl.topo.pair"
 local pools = require "tpl.place.pools"
 
 -- Equal devices in the order in which they are given away, and their NVLink pairs.
 local function order(topo, uids)
   local partner, lone, whole = {}, {}, {}
   for _, pair in ipairs(groups.matching(topo, uids)) do
-    local link = groups.weakest(topo, pair)
-    if link and link.kind == "nvlink" then
+    if links.nvlinks(topo:link(pair[1], pair[2])) > 0 then
       whole[#whole + 1] = pair
       partner[pair[1]], partner[pair[2]] = true, true
     end

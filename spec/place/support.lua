@@ -2,6 +2,7 @@
 --- Plan a published model on an imagined or recorded machine and say the answer in short texts (not a spec itself).
 local configs = require("spec.support.configs")
 local machines = require("spec.support.machines")
+local machine = require("tpl.plan.machine")
 local make = require("tpl.plan.make")
 local topos = require("tpl.topo")
 local util = require("tpl.util")
@@ -52,7 +53,10 @@ function M.degrees(plan)
 end
 
 --- Number of a GPU of spec.support.machines: its uid begins with it.
-function M.number(uid) return tonumber(uid:match("^GPU%-(%x+)"), 16) end
+function M.number(uid)
+  local hex = uid:match("^GPU%-(%x+)")
+  return hex and tonumber(hex, 16)
+end
 
 --- Numbers of the devices of each stage and replica: "0+1|2+3, 4+5|6+7".
 function M.where(plan)
@@ -87,6 +91,22 @@ function M.excluded(plan)
   local out = {}
   for _, x in ipairs(plan.report.choice.excluded) do out[M.number(x.uid) or x.uid] = x.why end
   return out
+end
+
+--- The same by the indices that the machine's record has.
+function M.indices(plan)
+  return table.concat(util.map(plan.placed.replicas, function(replica)
+    return table.concat(util.map(replica.stages, function(s)
+      return table.concat(util.map(s.devices, function(uid) return plan.topo:dev(uid).index end), "+")
+    end), "|")
+  end), ", ")
+end
+
+--- A machine of spec/fixtures/topologies.
+---@param name string
+---@param assume string?    "gpu=rtx-a6000", as --assume has it
+function M.recorded(name, assume)
+  return machine.complete(assert(topos.read { "spec/fixtures/topologies/" .. name }), assume and { assume } or nil)
 end
 
 --- A machine of a record, which a function may change before it is read.

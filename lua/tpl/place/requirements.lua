@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Hold a placement against what a site requires of it (`require` of deploy.lua): the kind of link inside a group, one NUMA
 --- node, equal GPUs, tokens of KV cache, time between tokens. What is not known counts as unmet. Pure.
+local links = require "tpl.topo.pair"
 local suggest = require "tpl.suggest"
 local util = require "tpl.util"
 
@@ -31,9 +32,8 @@ function checks.link(topo, replica, _, wanted)
   for _, pair in ipairs(pairs_that_talk(replica)) do
     local link = topo:link(pair[1], pair[2])
     local kind = link and link.kind
-    local refused = link and link.p2p and (link.p2p.read and link.p2p.read ~= "ok" or link.p2p.write and link.p2p.write ~= "ok")
     if not kind then return ("how %s and %s are linked is not known"):format(pair[1], pair[2]) end
-    if refused and wanted == "nvlink" then return ("P2P between %s and %s is refused"):format(pair[1], pair[2]) end
+    if links.refused(link) and wanted == "nvlink" then return ("P2P between %s and %s is refused"):format(pair[1], pair[2]) end
     if not distance[kind] or distance[kind] > distance[wanted] then return ("%s and %s are linked by %s"):format(pair[1], pair[2], kind) end
   end
 end
