@@ -32,7 +32,8 @@ function M.checks()
   return out
 end
 
-local function one_line(text) return (tostring(text):gsub("%s*[%c]+%s*", " ")) end
+-- What stands in a host's files may be no text at all: evidence is one line of ASCII.
+local function one_line(text) return (tostring(text):gsub("%s*[%c]+%s*", " "):gsub("[\128-\255]", "?")) end
 
 local function examine(check, f)
   local found, e = err.try(check.run, f)

@@ -107,6 +107,11 @@ describe("tpl doctor", function()
     tree.topo = nil
     tree_of.write(tree, dir)
     run()
+    helper.write(dir .. "/nccl.log", "NCCL version 2.\255\nChannel 00 : 0[0] -> 1[1] via NET/\200\255/0\nNET/IB : Using [0]mlx\255:1/IB\n")
+    local r = helper.run { "doctor", "--json", "--root", dir, "--nccl-log", dir .. "/nccl.log", "--bundle", dir .. "/b.yaml" }
+    assert.equal("table", type(r.lines[1]), r.stdout) -- it is JSON whatever the host's files hold
+    assert.is_true(r.code < 2, r.stderr)
+    assert.is_truthy(doctor.examine { root = dir .. "/b.yaml" })
     for path in pairs(tree.files) do tree.files[path] = "" end
     tree_of.write(tree, dir)
     run()
