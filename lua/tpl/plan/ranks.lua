@@ -51,7 +51,7 @@ end
 local function finish(plan)
   local io = core().engine.step_bytes(M.slot_caps(plan)) * (#plan.stages + 1)
   for _, b in ipairs(plan.ranks) do
-    if b.rank % plan.n_ranks == 0 then b.io = io end
+    if b.rank % plan.n_ranks == 0 and b.device.kind == "cpu" then b.io = io end -- a GPU's lie in the host's memory
     b.kv = budget.kv_bytes(b.stage.lowered, b.local_rank + 1, plan.kv.dtype == "f16" and 2 or 4, plan.kv.pages, plan.kv.page)
     b.total = b.weights + b.arena + b.comm + b.kv + b.io + b.other
   end
