@@ -20,7 +20,7 @@ local function per_layer(plan, s)
         first = first or weights[i]
         if weights[i] ~= first then return nil end
       end
-      out[#out + 1] = { weights = first, kv = b.kv_per_token / (s.last - s.first + 1) }
+      out[#out + 1] = { weights = first + budget.LAYER_SLACK, kv = b.kv_per_token / (s.last - s.first + 1) }
     end
   end
   return out

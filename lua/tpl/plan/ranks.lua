@@ -25,7 +25,8 @@ local function rank_bytes(plan, s, r, device, replica)
   local weights, file = budget.weight_bytes(s.lowered, r, weight_size(device), storage.bytes)
   return { rank = replica * plan.n_ranks + s.first_rank + r - 1, local_rank = r - 1, replica = replica, stage = s, device = device,
     weights = weights, read = file, arena = s.memory.arena,
-    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,
+    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4),
+    kv_slack = (s.last - s.first + 1) * budget.LAYER_SLACK, comm = 0, io = 0,
     other = budget.other_bytes(device, device.kind ~= "cpu" and group_class(plan, s), #plan.stages > 1) }
 end
 
