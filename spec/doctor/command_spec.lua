@@ -66,6 +66,23 @@ describe("tpl doctor", function()
     assert.equal(2, helper.run({ "doctor", "--nccl-log", "/no/such.log", "--root", DIR .. "clean" }).code)
   end)
 
+  it("reads the heads of a GGUF file and of a deployment, which tpl itself may cut unevenly", function()
+    local model = helper.model("deepseek2-gguf-q8_0")
+    if not model then return pending("the shared fixtures are absent") end
+    local function heads(...)
+      local r = helper.run { "doctor", "--json", "--root", DIR .. "heads-not-divisible", ... }
+      for _, c in ipairs(r.lines[1].result.checks or {}) do if c.code == "tp_heads" then return c end end
+      return { status = r.stderr }
+    end
+    local c = heads(model .. "/model.gguf", "tp=7")
+    assert.equal("fail", c.status)
+    assert.matches("has %d+ attention heads", c.evidence)
+    local nine = helper.model("llama-9x3") -- 9 heads, 3 KV heads
+    assert.equal("warn", heads("examples/hello.lua", "tp=2", "model=" .. nine).status)
+    assert.equal("ok", heads("examples/hello.lua", "tp=3", "model=" .. nine).status)
+    assert.equal("fail", heads(nine, "tp=2").status)
+  end)
+
   it("asks the library that TPL_NVML names for a tree without a topology", function()
     local nvml = require("spec.support.nvml")
     if not nvml.library() then return pending("the stand-in for NVML is not built (TPL_TESTS)") end
