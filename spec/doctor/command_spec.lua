@@ -8,7 +8,7 @@ local json = require("tpl.json")
 local pci = require("tpl.doctor.pci")
 local tree_of = require("spec.doctor.tree")
 
-local DIR = "spec/fixtures/hosts/"
+local DIR = require("spec.doctor.hosts").dir()
 
 describe("tpl doctor", function()
   it("prints one envelope, exit 0 when nothing failed", function()
