@@ -17,8 +17,8 @@ local M = {}
 ---@field fix string?      the command that helps; nil unless warn or fail
 
 local GROUPS = {
-  require("tpl.doctor.checks.gpu"), require("tpl.doctor.checks.pcie"), require("tpl.doctor.checks.fabric"), require("tpl.doctor.checks.rdma"),
-  require("tpl.doctor.checks.limits"), require("tpl.doctor.checks.numa"), require("tpl.doctor.checks.env"), require("tpl.doctor.checks.nccl"),
+  require("tpl.doctor.checks.driver"), require("tpl.doctor.checks.gpu"), require("tpl.doctor.checks.pcie"), require("tpl.doctor.checks.fabric"),
+  require("tpl.doctor.checks.rdma"), require("tpl.doctor.checks.limits"), require("tpl.doctor.checks.numa"), require("tpl.doctor.checks.env"), require("tpl.doctor.checks.nccl"),
   require("tpl.doctor.checks.model"), require("tpl.doctor.checks.k8s"),
 }
 
@@ -32,7 +32,8 @@ function M.checks()
   return out
 end
 
-local function one_line(text) return (tostring(text):gsub("%s*[%c]+%s*", " ")) end
+-- What stands in a host's files may be no text at all: evidence is one line of ASCII.
+local function one_line(text) return (tostring(text):gsub("%s*[%c]+%s*", " "):gsub("[\128-\255]", "?")) end
 
 local function examine(check, f)
   local found, e = err.try(check.run, f)

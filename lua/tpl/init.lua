@@ -16,7 +16,6 @@ local parts = {
   plan = module("tpl.plan.make"), open = member("tpl.engine", "open"),
   args = member("tpl.deploy", "args"), deploy = module("tpl.deploy"),
   json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
-  json = module("tpl.json"), tokenizer = module("tpl.tokenizer"), template = module("tpl.template"), npy = module("tpl.npy"),
   topo = module("tpl.topo"), cost = module("tpl.cost"), policy = module("tpl.policy"), yaml = module("tpl.yaml"), xml = module("tpl.xml"),
   comm = member("tpl.core", "comm"), core = module("tpl.core"), err = module("tpl.err"),
 }

@@ -6,7 +6,8 @@ local err = require("tpl.err")
 
 local M = {}
 
----@class tpl.XmlNode     its children (elements only) are the items 1..n
+--- An element; its children (elements only) are the items 1..n.
+---@class tpl.XmlNode
 ---@field tag string
 ---@field attr table<string, string>
 ---@field line integer    from 1

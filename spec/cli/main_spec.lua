@@ -37,7 +37,7 @@ describe("tpl.cli", function()
 
   it("exits 2 with `not in this version` for what comes later", function()
     for _, argv in ipairs {
-      { "chat" }, { "sim", "router" }, { "bench", "comm" }, { "bench", "serve" }, { "plan", "a.lua", "b.lua" }, { "help", "chat" },
+      { "repl" }, { "chat" }, { "sim", "router" }, { "bench", "comm" }, { "bench", "serve" }, { "plan", "a.lua", "b.lua" }, { "help", "chat" },
     } do
       local r = run(argv)
       assert.equal(2, r.code)

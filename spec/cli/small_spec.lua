@@ -67,7 +67,8 @@ describe("tpl", function()
   end)
 
   it("loads its parts", function()
-    for _, name in ipairs { "R", "S", "mesh", "gqa", "use", "layout", "model", "partition", "pairs", "args", "deploy", "json", "tokenizer", "template", "npy", "plan", "topo", "yaml", "cost",
+    for _, name in ipairs { "R", "S", "mesh", "gqa", "use", "layout", "model", "partition", "pairs", "args", "deploy", "json", "tokenizer", "template", "npy", "plan",
+      "topo", "yaml", "cost",
       "policy" } do
       assert.is_not_nil(tpl[name], name)
     end

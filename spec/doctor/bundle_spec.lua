@@ -48,8 +48,8 @@ end)
 describe("tpl doctor --bundle", function()
   it("finds the same on every recorded host", function()
     for _, name in ipairs { "clean", "nccl-timeout", "one-gpu-idle", "slow-pcie-numa", "other-pair-after-restart", "heads-not-divisible" } do
-      local first = assert(doctor.examine { root = "spec/fixtures/hosts/" .. name,
-        models = name == "heads-not-divisible" and { { name = "spec/fixtures/hosts/heads-not-divisible/model", words = {} } } or nil })
+      local first = assert(doctor.examine { root = require("spec.doctor.hosts").dir() .. name,
+        models = name == "heads-not-divisible" and { { name = require("spec.doctor.hosts").dir() .. "heads-not-divisible/model", words = {} } } or nil })
       local dir = helper.folder()
       helper.write(dir .. "/b.yaml", bundle.write(first))
       local second = assert(doctor.examine { root = dir .. "/b.yaml" })
@@ -70,6 +70,16 @@ describe("tpl doctor --bundle", function()
     assert.equal("fail", statuses(first).nccl_log_transport)
     assert.equal("fail", statuses(first).k8s_shm_size)
     assert.same(first.nccl.pairs, second.nccl.pairs)
+  end)
+
+  it("keeps the hidden file of a user whose environment is not recorded", function()
+    local tree = tree_of.clean()
+    tree.files["proc/self/environ"] = nil
+    tree.files["home/maria/.nccl.conf"] = "NCCL_P2P_LEVEL=LOC\n"
+    local first, second, text = both(tree)
+    assert.equal("fail", statuses(first).nccl_p2p_level)
+    assert.same(statuses(first), statuses(second))
+    assert.is_nil(text:find("maria"))
   end)
 
   it("names nobody", function()
@@ -97,7 +107,7 @@ describe("tpl doctor --bundle", function()
 
   it("is written and read by the command", function()
     local dir = helper.folder()
-    local r = helper.run { "doctor", "--root", "spec/fixtures/hosts/slow-pcie-numa", "--bundle", dir .. "/b.yaml", "--json" }
+    local r = helper.run { "doctor", "--root", require("spec.doctor.hosts").dir() .. "slow-pcie-numa", "--bundle", dir .. "/b.yaml", "--json" }
     assert.equal(1, r.code)
     local again = helper.run { "doctor", "--root", dir .. "/b.yaml", "--json" }
     assert.equal(1, again.code)

@@ -8,7 +8,7 @@ local json = require("tpl.json")
 local pci = require("tpl.doctor.pci")
 local tree_of = require("spec.doctor.tree")
 
-local DIR = "spec/fixtures/hosts/"
+local DIR = require("spec.doctor.hosts").dir()
 
 describe("tpl doctor", function()
   it("prints one envelope, exit 0 when nothing failed", function()
@@ -26,7 +26,10 @@ describe("tpl doctor", function()
   end)
 
   it("exits 1 when a check failed, 0 on warnings, and says so to people", function()
-    assert.equal(1, helper.run({ "doctor", "--root", DIR .. "nccl-timeout" }).code)
+    local failed = helper.run { "doctor", "--json", "--root", DIR .. "nccl-timeout" }
+    assert.equal(1, failed.code)
+    assert.same({ false, "checks_failed", "acs, iommu, dev_shm" },
+      { failed.lines[1].ok, failed.lines[1].error.code, failed.lines[1].error.message })
     local r = helper.run { "doctor", "--root", DIR .. "other-pair-after-restart" }
     assert.equal(0, r.code)
     assert.matches("warn  uuid_pin: .-\n      found: .-\n      why:   .-\n      fix:   CUDA_VISIBLE_DEVICES=GPU", r.stdout)
@@ -63,6 +66,23 @@ describe("tpl doctor", function()
     assert.equal(2, helper.run({ "doctor", "--nccl-log", "/no/such.log", "--root", DIR .. "clean" }).code)
   end)
 
+  it("reads the heads of a GGUF file and of a deployment, which tpl itself may cut unevenly", function()
+    local model = helper.model("deepseek2-gguf-q8_0")
+    if not model then return pending("the shared fixtures are absent") end
+    local function heads(...)
+      local r = helper.run { "doctor", "--json", "--root", DIR .. "heads-not-divisible", ... }
+      for _, c in ipairs(r.lines[1].result.checks or {}) do if c.code == "tp_heads" then return c end end
+      return { status = r.stderr }
+    end
+    local c = heads(model .. "/model.gguf", "tp=7")
+    assert.equal("fail", c.status)
+    assert.matches("has %d+ attention heads", c.evidence)
+    local nine = helper.model("llama-9x3") -- 9 heads, 3 KV heads
+    assert.equal("warn", heads("examples/hello.lua", "tp=2", "model=" .. nine).status)
+    assert.equal("ok", heads("examples/hello.lua", "tp=3", "model=" .. nine).status)
+    assert.equal("fail", heads(nine, "tp=2").status)
+  end)
+
   it("asks the library that TPL_NVML names for a tree without a topology", function()
     local nvml = require("spec.support.nvml")
     if not nvml.library() then return pending("the stand-in for NVML is not built (TPL_TESTS)") end
@@ -73,7 +93,13 @@ describe("tpl doctor", function()
     tree_of.write(tree, dir)
     local record = helper.write(dir .. "/machine.yaml", require("tpl.yaml").encode(require("spec.topo.standin.machines").reference()))
     local report = nvml.with_env({ TPL_NVML = nvml.library(), TPL_NVML_RECORD = record }, function() return assert(doctor.examine { root = dir }) end)
+    -- Two models, and indices in CUDA's order: the probe refuses to guess, and the doctor says so.
+    helper.write(record, require("tpl.yaml").encode(require("spec.topo.standin.machines").mixed()))
+    local p = io.popen(("CUDA_DEVICE_ORDER= CUDA_VISIBLE_DEVICES=0 TPL_NVML=%s TPL_NVML_RECORD=%s build/tpl doctor 2>&1"):format(nvml.library(), record))
+    local text = p:read("*a")
+    p:close()
     helper.remove(dir)
+    assert.matches("fail  cuda_visible_devices: [^\n]*\n *found: CUDA_VISIBLE_DEVICES: has indices, but the GPUs are of several models", text)
     local found = {}
     for _, c in ipairs(report.checks) do found[c.code] = c end
     assert.equal("fail", found.mig_mode.status) -- GPU 2 and 3 of the reference host are cut into slices
@@ -98,6 +124,11 @@ describe("tpl doctor", function()
     tree.topo = nil
     tree_of.write(tree, dir)
     run()
+    helper.write(dir .. "/nccl.log", "NCCL version 2.\255\nChannel 00 : 0[0] -> 1[1] via NET/\200\255/0\nNET/IB : Using [0]mlx\255:1/IB\n")
+    local r = helper.run { "doctor", "--json", "--root", dir, "--nccl-log", dir .. "/nccl.log", "--bundle", dir .. "/b.yaml" }
+    assert.equal("table", type(r.lines[1]), r.stdout) -- it is JSON whatever the host's files hold
+    assert.is_true(r.code < 2, r.stderr)
+    assert.is_truthy(doctor.examine { root = dir .. "/b.yaml" })
     for path in pairs(tree.files) do tree.files[path] = "" end
     tree_of.write(tree, dir)
     run()

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The failure table of issue 5 as recorded hosts (spec/fixtures/hosts): each names its cause. And the clean one.
+-- The failure table of issue 5 as recorded hosts (spec/doctor/hosts.lua): each names its cause. And the clean one.
 local doctor = require("tpl.doctor")
 
-local DIR = "spec/fixtures/hosts/"
+local DIR = require("spec.doctor.hosts").dir()
 
 local function found(name, models)
   local report = assert(doctor.examine { root = DIR .. name, models = models })
@@ -66,17 +66,5 @@ describe("tpl doctor on recorded hosts", function()
     assert.matches("CUDA_VISIBLE_DEVICES=GPU%-%x+%-.*,GPU%-%x+%-", c.uuid_pin.fix)
     says(c.cuda_device_order, "warn", "CUDA_DEVICE_ORDER is not set")
     says(c.numa_crossing, "warn", "GPU 1 %- GPU 2 SYS")
-  end)
-
-  it("is what make.lua writes", function()
-    local make, tree_of = dofile("spec/fixtures/hosts/make.lua"), require("spec.doctor.tree")
-    local files = require("spec.support.files")
-    for name, host in pairs(make.hosts) do
-      local tree = host()
-      for path, text in pairs(tree.files) do
-        if path ~= "proc/self/environ" then assert.equal(text, files.slurp(DIR .. name .. "/" .. path), name .. "/" .. path) end
-      end
-      assert.equal(tree_of.topo_text(tree.topo), files.slurp(DIR .. name .. "/topo.yaml"))
-    end
   end)
 end)

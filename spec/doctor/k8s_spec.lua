@@ -5,7 +5,7 @@ local doctor = require("tpl.doctor")
 local helper = require("spec.cli.helper")
 local quantity = require("tpl.doctor.quantity")
 
-local CLEAN = "spec/fixtures/hosts/clean"
+local CLEAN = require("spec.doctor.hosts").dir() .. "clean"
 
 local function check(path)
   local report = assert(doctor.examine { root = CLEAN, k8s = path })

@@ -94,7 +94,7 @@ describe("tpl doctor --nccl-log", function()
   end)
 
   it("prints a table for people", function()
-    local r = helper.run { "doctor", "--root", "spec/fixtures/hosts/clean", "--nccl-log", DIR .. "2.28.log" }
+    local r = helper.run { "doctor", "--root", require("spec.doctor.hosts").dir() .. "clean", "--nccl-log", DIR .. "2.28.log" }
     assert.matches("0 +1 +2 +P2P/CUMEM +%-", r.stdout)
     assert.matches("1 +9 +1 +NET/IB +yes", r.stdout)
   end)

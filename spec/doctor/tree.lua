@@ -82,7 +82,7 @@ local function system(tree, o)
   f["sys/class/net/lo/operstate"], f["sys/class/net/eno1/operstate"] = "unknown\n", "up\n"
   f["sys/class/dmi/id/sys_vendor"] = "Supermicro\n"
   for node, cpus in pairs { [0] = "0-31", [1] = "32-63" } do f["sys/devices/system/node/node" .. node .. "/cpulist"] = cpus .. "\n" end
-  tree.dirs["sys/class/iommu/dmar0"] = true
+  f["sys/class/iommu/dmar0/intel-iommu/version"] = "5:0\n"
   f["dev/nvidiactl"], f["dev/nvidia-uvm"] = "", ""
   local env = { "PATH=/usr/bin:/bin", "HOME=/home/maria", "USER=maria", "HOSTNAME=gpu17.cluster.example", "CUDA_DEVICE_ORDER=PCI_BUS_ID" }
   for name, value in pairs(o.env or {}) do env[#env + 1] = name .. "=" .. value end

@@ -32,6 +32,21 @@ describe("tpl.plan.moves", function()
     end
   end)
 
+  it("says what another share of the KV heads gains, to the token", function()
+    local path, missing = models.smollm2()
+    if not path then return pending(missing) end
+    local topo = machines.topo { gpus = "l40s", n = 2, change = function(devices)
+      for i, d in ipairs(devices) do d.mem_bytes, d.free_bytes = 4 * GIB, math.floor((i == 1 and 1.6 or 3.4) * GIB) end
+    end }
+    local function with(shares)
+      return assert(make.make({ model = path, mesh = "tp=2", shares = { tp = shares }, want = { context = 8192, concurrency = 64 } }, { topo = topo }))
+    end
+    local before = with { 2, 1 } -- of 3 KV heads
+    local move = before.report.moves[1]
+    assert.matches("^1 KV head group from rank 0 to 1: .* %(shares 1,2%)$", move.what)
+    assert.equal(move.kv_tokens_gain, with({ 1, 2 }).kv.tokens - before.kv.tokens)
+  end)
+
   it("says nothing where memory does not limit", function()
     local path, missing = models.smollm2()
     if not path then return pending(missing) end

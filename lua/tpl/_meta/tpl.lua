@@ -1177,7 +1177,7 @@ end
 ---@field value string
 ---@field text string    as typed
 
----@class tpl.XmlNode     its children (elements only) are the items 1..n
+---@class tpl.XmlNode
 ---@field tag string
 ---@field attr table<string, string>
 ---@field line integer    from 1

@@ -61,14 +61,15 @@ end
 ---@param is_other? boolean   not the deployment that the options are for: --manifest does not apply
 function M.plan(ctx, d, is_other)
   d = d or M.read(ctx)
-  local path, p = not is_other and ctx.args.opts.manifest or nil, nil
+  local path = not is_other and ctx.args.opts.manifest or nil
   local function make(options)
     local made, e = ctx.engine.make(d, options)
     if not made then err.throw(e) end
     return made
   end
   local is_there = path and require("tpl.core").sys.exists(path)
-  if is_there then p = require("tpl.cli.manifest").hold(ctx, path, make, M.plan_options(ctx)) else p = make(M.plan_options(ctx)) end
+  local options = M.plan_options(ctx)
+  local p = is_there and require("tpl.cli.manifest").hold(ctx, path, make, options) or make(options)
   for _, w in ipairs(p.warnings or {}) do ctx:warn(w) end
   if path and (not is_there or ctx.args.opts.accept_drift) then
     require("tpl.cli.manifest").write(ctx, p, path)

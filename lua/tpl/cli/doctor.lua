@@ -38,6 +38,14 @@ local function result(report)
   return out.ordered({ "checks", "nccl" }, { checks = out.array(list), nccl = nccl_value(report.nccl) })
 end
 
+--- The error of a host on which checks failed: the envelope's `ok` and the exit code say the same.
+local function failure(report)
+  if report.failed == 0 then return nil end
+  local codes = {}
+  for _, c in ipairs(report.checks) do if c.status == "fail" then codes[#codes + 1] = c.code end end
+  return err.new { code = "checks_failed", exit = 1, where = report.facts.host.where, message = table.concat(codes, ", "), hint = "each check has its fix" }
+end
+
 -- -- For people -------------------------------------------------------------------------------------------------------
 
 local COLOUR = { ok = 32, warn = 33, fail = 31, skip = 90 }
@@ -109,7 +117,7 @@ function M.run(ctx)
     ctx.out:note("tpl: wrote %s: hostnames, users, addresses, serial numbers and secrets are replaced; look through it before you send it",
       opts.bundle)
   end
-  if ctx.json then ctx:finish(result(report)) else show(ctx, report) end
+  if ctx.json then ctx:finish(result(report), failure(report)) else show(ctx, report) end
   return report.failed > 0 and 1 or 0
 end
 

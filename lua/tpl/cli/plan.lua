@@ -31,7 +31,7 @@ end
 -- -- What is asked for besides the plan ------------------------------------------------------------------------------
 
 local function write_svg(ctx, p, path)
-  local text = require("tpl.topo.svg").draw(p.topo, { ranks = p.report.ranks })
+  local text = require("tpl.topo.svg").draw(p.topo, { placement = p.report.ranks, title = "tpl plan" })
   local ok, message = require("tpl.core").sys.write_file(path, text)
   if not ok then err.throw { code = "io", where = path, message = tostring(message) } end
   ctx.out:note("wrote %s", path)

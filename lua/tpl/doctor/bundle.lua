@@ -4,6 +4,7 @@
 local err = require("tpl.err")
 local host_of = require("tpl.doctor.host")
 local json = require("tpl.json")
+local keep = require("tpl.doctor.keep")
 local redact = require("tpl.doctor.redact")
 local util = require("tpl.util")
 
@@ -11,98 +12,14 @@ local M = {}
 
 local VERSION = 1
 
--- -- What is kept of a file -------------------------------------------------------------------------------------------
-
---- Keep the lines that match one of the patterns.
-local function lines(text, ...)
-  local out = {}
-  for line in text:gmatch("[^\n]+") do
-    for i = 1, select("#", ...) do
-      if line:find((select(i, ...))) then out[#out + 1] = line break end
-    end
-  end
-  return table.concat(out, "\n") .. "\n"
-end
-
---- Mounts of /, /dev/shm and below /sys; where / comes from is nobody's business.
-local function mounts(text)
-  local out = {}
-  for line in text:gmatch("[^\n]+") do
-    local kind, at, fs = line:match("^(%S+) (%S+) (%S+)")
-    if at == "/" then out[#out + 1] = (kind == "overlay" and "overlay / overlay" or "root / " .. tostring(fs)) .. " rw 0 0"
-    elseif at and (at == "/dev/shm" or at:find("^/sys")) then out[#out + 1] = line end
-  end
-  return table.concat(out, "\n") .. "\n"
-end
-
-local function cmdline(text)
-  local out = { "BOOT_IMAGE=redacted" }
-  for word in text:gmatch("%S+") do
-    if word:find("iommu") or word:find("^pci") or word:find("^numa") or word:find("nouveau") or word:find("^nvidia") then out[#out + 1] = word end
-  end
-  return table.concat(out, " ") .. "\n"
-end
-
---- The first core's lines that tell the maker, and of the flags only "hypervisor".
-local function cpuinfo(text)
-  local first = lines(text:match("^(.-\n)\n") or text, "^vendor_id", "^model name", "^CPU implementer", "^flags")
-  return (first:gsub("flags([^\n]*)", function(flags) return "flags\t\t: fpu " .. ((flags .. " "):find(" hypervisor ", 1, true) and "hypervisor "
-    or "") end))
-end
-
-local function ids(text) return (text:gsub("%x%x%x%x%x%x%x%x%x%x%x%x%x+", "ID")) end
-
-local KEEP = {
-  { "^proc/self/status$", function(text) return lines(text, "^CapEff:", "^Seccomp:", "^Cpus_allowed_list:", "^Mems_allowed_list:") end },
-  { "^proc/cpuinfo$", cpuinfo },
-  { "^proc/cmdline$", cmdline },
-  { "^proc/mounts$", mounts }, { "^proc/self/mounts$", mounts },
-  { "^proc/self/mountinfo$", function(text) return lines(text, " /dev/shm ") end },
-  { "^proc/meminfo$", function(text) return lines(text, "^MemTotal:") end },
-  { "^proc/modules$", function(text) return lines(text, "^nv", "^nouveau ") end },
-  { "^proc/devices$", function(text) return lines(text, "nvidia") end },
-  { "^proc/%w+/cgroup$", ids },
-  { "^etc/systemd/", function(text) return "[Login]\n" .. lines(text, "^%s*RemoveIPC") end },
-  { "^usr/lib/systemd/", function(text) return lines(text, "^%s*RemoveIPC") end },
-  { "^run/systemd/", function(text) return lines(text, "^%s*RemoveIPC") end },
-  { "nccl%.conf", function(text) return lines(text, "NCCL_") end },
-}
-
-local function is_log(path) return path:find("^var/log/") or path:find("^dmesg") or path == "dev/kmsg" end
-
---- Kernel logs: from "NVRM" on, so without the host's name.
-local function log_lines(text)
-  local out = {}
-  for line in text:gmatch("[^\n]*NVRM: Xid[^\n]*") do out[#out + 1] = line:match("NVRM: Xid[^,]*,?[^,]*") end
-  return table.concat(out, "\n") .. "\n"
-end
-
-local function kept_text(path, text)
-  if is_log(path) then return log_lines(text) end
-  for _, rule in ipairs(KEEP) do
-    if path:find(rule[1]) then return (rule[2](text)) end
-  end
-  if text:find("<system", 1, true) then return '<system version="1"/>\n' end
-  return text:sub(1, 65536)
-end
-
-local SERVICES = { kthreadd = true, ["nv-fabricmanage"] = true, ["nvidia-persiste"] = true }
-
---- Names that matter in folders that hold much else; nil: all.
-local function kept_name(path, name)
-  if path == "proc" then return nil end
-  if path:find("^sys/") or path:find("^proc/") then return true end
-  if path == "dev" then return name:find("^nvidia") ~= nil or name == "shm" or name == "infiniband" end
-  if path:find("^dev/") then return true end
-  return name:find("nccl") or name:find("^libcuda%.so") or name:find("^libnvidia%-ml") or name:find("^python3") or name:find("%.conf$") or false
-end
+-- -- Files and folders ------------------------------------------------------------------------------------------------
 
 local function files_of(seen, r)
   local files, binary, pids = {}, {}, {}
   for path, text in util.pairs(seen.files) do
     local pid = path:match("^proc/(%d+)/comm$")
     local is_environ = path == "proc/self/environ" or path == "env" or path == "environ"
-    if pid and not SERVICES[text:match("^%s*(.-)%s*$")] then is_environ = true -- another's process
+    if pid and not keep.services[text:match("^%s*(.-)%s*$")] then is_environ = true -- another's process
     elseif pid then pids[#pids + 1] = pid end
     if not is_environ then
       local key = r:text(path)
@@ -110,7 +27,7 @@ local function files_of(seen, r)
         local last = text:match("^.*()[^%z]") or 0 -- the zeros behind it say nothing
         binary[key] = (text:sub(1, math.max(last + 16, 0x104)):gsub(".", function(c) return string.format("%02x", c:byte()) end))
       else
-        files[key] = r:text(kept_text(path, text):gsub("[^\n\t\32-\126]", "?"), path:find("nccl%.conf") ~= nil)
+        files[key] = r:text(keep.text(path, text):gsub("[^\n\t\32-\126]", "?"), path:find("nccl%.conf") ~= nil)
       end
     end
   end
@@ -122,7 +39,8 @@ local function lists_of(seen, pids, r)
   for path, names in util.pairs(seen.lists) do
     local kept = {}
     for _, name in ipairs(names) do
-      if kept_name(path, name) then kept[#kept + 1] = r:text(name) end
+      if keep.name(path, name) then kept[#kept + 1] = r:text(name) end
+      if path == "home" and seen.files["home/" .. name .. "/.nccl.conf"] then kept[#kept + 1] = r:home("", name) end
     end
     if path == "proc" then
       for _, pid in ipairs(pids) do kept[#kept + 1] = pid end
@@ -221,13 +139,13 @@ local function k8s_of(facts, r)
   if not facts.k8s then return nil end
   local list = {}
   for i, c in ipairs(facts.k8s.containers) do
-    local env, args, keep = {}, {}, false
+    local env, args, after_flag = {}, {}, false
     for name, value in util.pairs(c.env) do if is_wanted(name) then env[name] = r:text(value, true) end end
     for _, word in ipairs(c.args) do
       local is_flag = word:find("^%-%-?[%a]") ~= nil
-      if is_flag then args[#args + 1] = word:find("=%d+$") and word or word:match("^[^=]+") elseif keep and word:find("^%d+$") then
+      if is_flag then args[#args + 1] = word:find("=%d+$") and word or word:match("^[^=]+") elseif after_flag and word:find("^%d+$") then
         args[#args + 1] = word end
-      keep = is_flag
+      after_flag = is_flag
     end
     local volume = c.mounts["/dev/shm"]
     list[i] = {
@@ -280,11 +198,15 @@ function M.write(report)
   local r = redact.new(names_of(f))
   local files, binary, pids = files_of(f.host.seen, r)
   local findings = {}
-  for i, c in ipairs(report.checks) do findings[i] = { code = c.code, status = c.status, evidence = r:text(c.evidence:gsub("[^\32-\126]", "?"),
-    true) } end
+  -- Names of pods and models are the reader's own business; the findings on them can be had again from the parts below.
+  local private = { Kubernetes = true, Model = true }
+  for i, c in ipairs(report.checks) do
+    findings[i] = { code = c.code, status = c.status, evidence = not private[c.group] and r:text(c.evidence, true) or nil }
+  end
   return require("tpl.yaml").encode({
     tpl_doctor_bundle = VERSION, origin = f.host.origin, tpl = require("tpl").version, findings = setmetatable(findings, json.array_mt),
-    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), log = log_of(f, r), k8s = k8s_of(f, r),
+    env = env_of(f, r), env_where = f.env_where, env_recorded = f.env_recorded, topo = topo_of(f, r), topo_error = f.topo_error
+      and r:text(f.topo_error, true) or nil, log = log_of(f, r), k8s = k8s_of(f, r),
       models = models_of(f),
     files = files, binary = binary, lists = lists_of(f.host.seen, pids, r), links = mapped(f.host.seen.links, r), dirs = mapped(f.host.seen.dirs, r),
   }, { sort_keys = true })
@@ -330,7 +252,7 @@ function M.read(text, where)
     links = table_of(value.links, "string", where, "links"), dirs = table_of(value.dirs, "boolean", where, "dirs"),
     env = table_of(value.env, "string", where, "env"), env_where = known(value.env_where), env_recorded = known(value.env_recorded),
       origin = value.origin == "live" and "live" or "tree",
-    topo = known(value.topo), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
+    topo = known(value.topo), topo_error = known(value.topo_error), log = known(value.log), k8s = known(value.k8s), models = known(value.models),
   }
   for path, hex in pairs(table_of(value.binary, "string", where, "binary")) do record.files[path] = unhex(hex) end
   return host_of.record(record, where)

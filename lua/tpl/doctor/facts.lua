@@ -4,6 +4,7 @@
 local cpuset = require("tpl.topo.cpuset")
 local environ = require("tpl.doctor.environ")
 local find = require("tpl.find")
+local gpus = require("tpl.doctor.gpus")
 local host_of = require("tpl.doctor.host")
 local pci_of = require("tpl.doctor.pci")
 
@@ -17,6 +18,7 @@ local M = {}
 ---@field nccl_files table[]
 ---@field pci table?             sysfs
 ---@field topo table?            record of `tpl topo`
+---@field topo_error string?     why there is none although the machine was asked
 ---@field gpus table[]           whole GPUs and slices, in index order (fields of `tpl topo`, and `sysfs` = tpl.doctor.PciDevice)
 ---@field missed table[]         GPUs on the bus that the topology lacks
 ---@field group table[]          those of them that a process would use
@@ -27,83 +29,6 @@ local M = {}
 ---@field k8s table?             tpl.doctor.k8s
 local Facts = {}
 Facts.__index = Facts
-
--- -- GPUs -------------------------------------------------------------------------------------------------------------
-
-local GPU_DIR = "proc/driver/nvidia/gpus"
-
---- GPUs as the driver's proc files and sysfs know them, in PCI order.
-local function gpus_of_system(host, pci)
-  local by, list = {}, {}
-  local function add(address)
-    if not by[address] then
-      by[address] = { pci = address, kind = "gpu" }
-      list[#list + 1] = by[address]
-    end
-    return by[address]
-  end
-  for _, d in ipairs(pci_of.gpus(pci)) do
-    local gpu = add(d.pci)
-    gpu.sysfs, gpu.numa, gpu.cpus = d, d.numa, d.cpus
-  end
-  for _, name in ipairs(host:list(GPU_DIR) or {}) do
-    local address = pci_of.address(name)
-    if address then
-      local gpu, file = add(address), GPU_DIR .. "/" .. name .. "/information"
-      local uuid = host:field(file, "GPU UUID")
-      gpu.in_driver = true
-      gpu.name, gpu.vbios = host:field(file, "Model"), host:field(file, "Video BIOS")
-      gpu.uuid = uuid and uuid:find("^GPU%-%x") and uuid or nil
-      gpu.minor = tonumber(host:field(file, "Device Minor"))
-      -- The driver lists the slices (GPU instances) of a card that is cut, by its minor number.
-      for _, part in ipairs(host:list("proc/driver/nvidia/capabilities/gpu" .. tostring(gpu.minor) .. "/mig") or {}) do
-        if part:find("^gi%d") then gpu.mig = { mode = "on" } end
-      end
-    end
-  end
-  table.sort(list, function(a, b) return a.pci < b.pci end)
-  return list
-end
-
-local function find_match(device, list, index)
-  local address = pci_of.address(device.pci)
-  for _, gpu in ipairs(list) do
-    if address and gpu.pci == address then return gpu end
-  end
-  for _, gpu in ipairs(list) do
-    if device.uuid and gpu.uuid == device.uuid then return gpu end
-  end
-  if not address and not device.uuid then return list[(device.index or index) + 1] end
-end
-
---- Join the topology's devices with the system's; each alone is enough. The second result: those that the topology lacks.
-local function join(topo, system)
-  local out, taken = {}, {}
-  for _, device in ipairs(topo and topo.devices or {}) do
-    if device.kind ~= "cpu" then
-      local gpu = {}
-      for key, value in pairs(device) do gpu[key] = value end
-      gpu.kind = gpu.kind or "gpu"
-      local same = gpu.kind == "gpu" and find_match(device, system, #out) or nil
-      for key, value in pairs(same or {}) do
-        if gpu[key] == nil then gpu[key] = value end
-      end
-      if same then taken[same] = true end
-      out[#out + 1] = gpu
-    end
-  end
-  local has_topo = #out > 0
-  local missed = {}
-  for _, gpu in ipairs(system) do
-    if not has_topo then out[#out + 1] = gpu elseif not taken[gpu] then missed[#missed + 1] = gpu end
-  end
-  for i, gpu in ipairs(out) do
-    gpu.index = gpu.index or i - 1
-    gpu.uid = gpu.uid or gpu.uuid or "GPU" .. gpu.index
-    gpu.title = "GPU " .. gpu.index .. (gpu.pci and " (" .. gpu.pci .. ")" or "")
-  end
-  return out, missed
-end
 
 -- -- The group that a process would use -------------------------------------------------------------------------------
 
@@ -279,7 +204,8 @@ function Facts:cgroup_files(v2, v1)
     local names, path = line:match("^%d+:([^:]*):/(.+)$")
     if path and not path:find("..", 1, true) then
       if names == "" then out[#out + 1] = "sys/fs/cgroup/" .. path .. "/" .. v2
-      elseif ("," .. names .. ","):find("," .. controller .. ",", 1, true) then out[#out + 1] = "sys/fs/cgroup/" .. controller .. "/" .. path .. "/" .. file end
+      elseif ("," .. names .. ","):find("," .. controller .. ",", 1, true) then out[#out + 1] = "sys/fs/cgroup/" .. controller .. "/" .. path
+        .. "/" .. file end
     end
   end
   out[#out + 1] = "sys/fs/cgroup/" .. v2
@@ -326,17 +252,19 @@ local function topo_of_tree(dir)
   end
 end
 
---- Probe through NVML and sysfs; nil when that is not to be had.
+--- Probe through NVML and sysfs; nil and why when that is not to be had.
 local function probe(root)
-  local ok, topo = pcall(function() return (require("tpl.topo").probe { root = root }) end)
-  return ok and topo or nil
+  local topo, e = require("tpl.topo").probe { root = root }
+  return topo, e and tostring(e)
 end
 
 local function topo_of(host, opts)
   if opts.topo then return opts.topo end
-  if host.kind == "bundle" then return host.parts.topo end
+  if host.kind == "bundle" then return host.parts.topo, host.parts.topo_error end
   if host.kind == "live" then return probe() end
-  return topo_of_tree(host.where) or (find.env("TPL_NVML") and probe(host.where)) or nil
+  local recorded = topo_of_tree(host.where)
+  if recorded or not find.env("TPL_NVML") then return recorded end
+  return probe(host.where)
 end
 
 ---@param host tpl.doctor.Host
@@ -348,8 +276,8 @@ function M.gather(host, opts)
   self.env, self.env_where, self.env_recorded = environ.read(host, opts.own or (host.kind == "live" and host) or host_of.live())
   self.nccl_files = environ.nccl_files(host, self.env, self.env_recorded)
   self.pci = pci_of.read(host)
-  self.topo = topo_of(host, opts)
-  self.gpus, self.missed = join(self.topo, gpus_of_system(host, self.pci))
+  self.topo, self.topo_error = topo_of(host, opts)
+  self.gpus, self.missed = gpus.join(self.topo, gpus.of_system(host, self.pci))
   for _, link in ipairs(self.topo and self.topo.links or {}) do
     if link.a and link.b then self.links_by[link_key(link.a, link.b)] = link end
   end

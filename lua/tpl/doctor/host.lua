@@ -4,7 +4,7 @@
 -- and read again. Paths have no leading slash: "proc/meminfo". A file that is absent or unreadable is nil, never an error.
 local M = {}
 
-local MOST_FILE_BYTES = 16 * 2 ^ 20
+local MOST_FILE_BYTES = 64 * 2 ^ 20
 
 local function sys() return require("tpl.core").sys end
 

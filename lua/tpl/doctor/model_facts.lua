@@ -26,10 +26,22 @@ local function from_json(path)
   return heads, number(config.num_key_value_heads, inner.num_key_value_heads, config.num_kv_heads), path
 end
 
+--- The largest of a list (some families give the heads of each layer), or the number.
+local function most(value)
+  if type(value) ~= "table" then return number(value) end
+  local out
+  for _, n in ipairs(value) do if type(n) == "number" and n > (out or 0) then out = n end end
+  return out
+end
+
 local function from_gguf(path)
-  local model, e = require("tpl.config").open(path)
-  if not model then err.throw(e) end
-  return model.config.n_head, model.config.n_kv, path
+  local checkpoint, message, code, where, hint = core().checkpoint.open(path)
+  if not checkpoint then err.throw(err.from_c(message, code, where or path, hint)) end
+  local arch = checkpoint:kv("general.architecture")
+  local heads = arch and most((checkpoint:kv(arch .. ".attention.head_count")))
+  local kv = arch and most((checkpoint:kv(arch .. ".attention.head_count_kv")))
+  if checkpoint.close then checkpoint:close() end
+  return heads, kv, path
 end
 
 local function heads_of(name, dir)

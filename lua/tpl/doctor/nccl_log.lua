@@ -55,7 +55,7 @@ end
 local function add_pair(self, from, to, channel, via)
   local a, b = math.min(from, to), math.max(from, to)
   local key = a .. " " .. b
-  local transport, gdr = parse_via(via)
+  local transport, gdr = parse_via((via:gsub("[^\32-\126]", "?")))
   local pair = self.by[key]
   if not pair then
     pair = { a = a, b = b, transport = transport, gdr = gdr, seen = {}, channels = 0 }
@@ -73,7 +73,10 @@ local function add_pair(self, from, to, channel, via)
   end
 end
 
+local function ascii(text) return (text:gsub("[^\32-\126]", "?")) end
+
 local function add_net(self, text)
+  text = ascii(text)
   if not self.net_seen[text] then
     self.net_seen[text] = true
     self.nets[#self.nets + 1] = text
@@ -94,27 +97,36 @@ local function read_using(self, line)
   if not any and net:find("Socket") == nil then add_net(self, net) end
 end
 
-local function read_line(self, line)
-  local version = line:match("NCCL version%s*:?%s*(%d+%.%d+[%w.+_%-]*)")
-  if version then
-    version = version:gsub("%+cuda[%d.]*$", "")
-    if not self.version_seen[version] then
-      self.version_seen[version] = true
-      self.versions[#self.versions + 1] = version
-    end
-  end
+local function has(line, words) return line:find(words, 1, true) ~= nil end
+
+local function read_channel(self, line)
   local channel, from, to, rest = line:match("[CR][hi][an][ng]%a* ?(%d+)[/%d]*%s*:%s*(%d+)%[?[^%]>]*%]?%s*%->%s*(%d+)(.*)$")
-  if channel then
-    local via = rest:match("via (.+)$")
-    if via then add_pair(self, tonumber(from), tonumber(to), tonumber(channel), via) end
-    return
+  local via = rest and rest:match("via (.+)$")
+  if via then add_pair(self, tonumber(from), tonumber(to), tonumber(channel), via) end
+end
+
+local function read_version(self, line)
+  local version = line:match("NCCL version%s*:?%s*(%d+%.%d+[%w.+_%-]*)")
+  if not version then return end
+  version = version:gsub("%+cuda[%d.]*$", "")
+  if not self.version_seen[version] then
+    self.version_seen[version] = true
+    self.versions[#self.versions + 1] = version
   end
-  read_using(self, line)
-  self.network = line:match("Using network ([%w_ ]-)%s*$") or self.network
-  self.p2p_disabled = self.p2p_disabled or line:match("(P2P is disabled between[^\n]*)")
-  local gdr = line:match("Connected all rings.* GDR (%d)")
-  if gdr then self.ring_gdr = gdr == "1" and self.ring_gdr ~= false end
-  if line:find("Mismatched NCCL version detected", 1, true) then self.mismatch = line:match("Mismatched NCCL version detected.*") end
+end
+
+-- Plain words first: most lines of a long log hold none of them.
+local function read_line(self, line)
+  if has(line, "via ") and has(line, "->") then return read_channel(self, line) end
+  if has(line, "NCCL version") then read_version(self, line) end
+  if has(line, " : Using ") then read_using(self, line) end
+  if has(line, "Using network") then self.network = line:match("Using network ([%w_ ]-)%s*$") or self.network end
+  if has(line, "P2P is disabled between") then self.p2p_disabled = self.p2p_disabled or line:match("P2P is disabled between.*") end
+  if has(line, "Connected all rings") then
+    local gdr = line:match("Connected all rings.* GDR (%d)")
+    if gdr then self.ring_gdr = gdr == "1" and self.ring_gdr ~= false end
+  end
+  if has(line, "Mismatched NCCL version detected") then self.mismatch = line:match("Mismatched NCCL version detected.*") end
 end
 
 --- Read a log.
@@ -122,7 +134,9 @@ end
 ---@return tpl.doctor.NcclLog
 function M.parse(text)
   local self = { pairs = {}, nets = {}, versions = {}, by = {}, net_seen = {}, version_seen = {}, ib_seen = false }
-  for line in text:gmatch("[^\r\n]+") do read_line(self, line:gsub("\27%[[%d;]*%a", "")) end
+  for line in text:gmatch("[^\r\n]+") do
+    read_line(self, line:find("\27", 1, true) and line:gsub("\27%[[%d;]*%a", "") or line)
+  end
   table.sort(self.pairs, function(x, y)
     if x.a ~= y.a then return x.a < y.a end
     return x.b < y.b

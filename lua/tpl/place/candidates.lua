@@ -61,12 +61,14 @@ function M.forbids(model, tp, n_devices)
 end
 
 -- Stages of one replica over a list of groups: "even", "uneven" (shares by memory), or "ep" (each rank has requests and experts of its own).
-local function stages_of(topo, model, list, how, cut)
+local function stages_of(topo, model, want, list, how, cut)
   local stages, is_uneven = {}, how == "uneven"
   for i, group in ipairs(list) do
     local s = { devices = group, layers = cut and cut[i] or nil }
     if how == "ep" then
       s.mesh = ("dp=%d:batch"):format(#group)
+    elseif want.shares and #want.shares == #group then
+      s.shares = want.shares
     elseif #group > 1 and (is_uneven or (model.n_kv or 0) % #group ~= 0) then
       s.shares = is_uneven and cost.shares(model, topo, group) or M.even_shares(model, #group)
     end
@@ -171,7 +173,7 @@ local function candidate(topo, model, want, chains, how)
   local tp, pp = #first[1], #first
   local replicas = {}
   local cut = cutter(topo, model, want)
-  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, chain, how, cut(chain)) } end
+  for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how, cut(chain)) } end
   local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
     is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]),
     is_mixed = is_mixed(topo, first) }
@@ -214,7 +216,7 @@ function M.one(topo, model, want, uids, tp, pp, list)
   local out = { candidate(topo, model, want, chains, "even") }
   local differs = false
   for _, group in ipairs(chains[1]) do differs = differs or #group > 1 and room_differs(topo, group) end
-  if differs then out[2] = candidate(topo, model, want, chains, "uneven") end
+  if differs and not want.shares then out[2] = candidate(topo, model, want, chains, "uneven") end
   if may_part_experts(model, want, tp) then out[#out + 1] = candidate(topo, model, want, chains, "ep") end
   return out
 end

@@ -61,7 +61,7 @@ end
 ---@param has_next boolean      talks to other stages
 function M.other_bytes(device, group_class, has_next)
   if device.kind == "cpu" then return OTHER end
-  return require("tpl.cost.memory").other(device.kind, group_class, has_next)
+  return math.ceil(require("tpl.cost.memory").other(device.kind, group_class, has_next))
 end
 
 -- -- Pools ------------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ end
 ---@class tpl.Pool
 ---@field name string
 ---@field room number?         bytes that ranks may fill; nil unknown: nothing is refused
----@field fixed number         bytes of everything but KV
+---@field fixed number         bytes of everything but KV, and what its alignment may take
 ---@field per_token number     KV bytes of one position
 ---@field ranks table[]
 
@@ -115,7 +115,7 @@ function M.pools(ranks, usable)
       pools[#pools + 1] = pool
     end
     pool.ranks[#pool.ranks + 1], pool.devices[#pool.devices + 1] = b, device
-    pool.fixed = pool.fixed + b.weights + b.arena + b.comm + b.other
+    pool.fixed = pool.fixed + b.weights + b.arena + b.comm + b.other + (b.kv_slack or 0)
     pool.per_token = pool.per_token + b.kv_per_token
   end
   for _, pool in pairs(hosts) do pool.room = host_room(pool.devices, usable) end
@@ -214,5 +214,5 @@ function M.strand(pools, page)
   end
 end
 
-M.USABLE, M.OTHER = USABLE, OTHER
+M.USABLE, M.OTHER, M.LAYER_SLACK = USABLE, OTHER, 2 * KV_ALIGN
 return M

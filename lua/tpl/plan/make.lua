@@ -22,6 +22,7 @@ local report = require "tpl.plan.report"
 local stage_context = require "tpl.plan.stage_context"
 local stages = require "tpl.plan.stages"
 local typing = require "tpl.plan.typing"
+local util = require "tpl.util"
 
 local M = {}
 
@@ -135,7 +136,9 @@ local function plan_placement(self, cost, head)
     model = self.config, shape = self.shape, want = deploy.want, costs = cost, head_cost = head } }
   local given = stages.given(deploy, context)
   place_on(self, given)
-  return given or stages.placed(self.placed.replicas[1].stages, deploy, context)
+  local placed = self.placed.replicas[1].stages
+  for i, s in ipairs(given or {}) do s.devices = placed[i].devices end
+  return given or stages.placed(placed, deploy, context)
 end
 
 -- The devices that talk to each other: one list for each replica.
@@ -150,18 +153,33 @@ local function replica_groups(self)
   return out
 end
 
+local make
+
+-- The KV tokens of the same plan with other shares of its one stage; nil when it does not come to be.
+local function with_shares(self, shares)
+  local options, placed = util.copy(self.options), util.copy(self.placed)
+  placed.replicas = util.map(placed.replicas, function(replica)
+    local stage = util.copy(replica.stages[1])
+    stage.shares = shares
+    return { stages = { stage } }
+  end)
+  options.placed, options.is_trial = placed, true
+  local p = err.try(make, self.deploy, options)
+  return p and p.kv.tokens
+end
+
 -- What every plan ends with, once its ranks have bytes.
 local function finish(self)
   self.cost = price.of(self)
   choices.check_require(self)
-  self.moves = moves.of(self)
+  self.moves = self.options.is_trial and {} or moves.of(self, with_shares)
   self.env = nccl_env.make(self.topo, replica_groups(self))
   self.hash = plan_hash(self)
   self.report = report.make(self)
   return self
 end
 
-local function make(deploy, options)
+function make(deploy, options)
   local open = opening.model(deploy, options.outline)
   local self = setmetatable({ deploy = deploy, options = options, open = open, config = open.config, checkpoint = open.checkpoint,
     tokenizer_path = open.tokenizer, warnings = open.warnings, shape = open.shape, machine = machine.of(options) }, Plan)

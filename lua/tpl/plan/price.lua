@@ -26,8 +26,9 @@ function M.of(plan)
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
   want.context = plan.context
   if plan.ranks[1].device.kind == "cpu" then
-    want.probe = rates.stored()
-    if not want.probe then return nil end -- `tpl bench probe` was never run: how fast this CPU is, is not known
+    -- How fast a recorded machine's CPU is, or this one's where `tpl bench probe` was never run, is not known.
+    want.probe = not plan.options.topo and rates.stored() or nil
+    if not want.probe then return nil end
   end
   local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
   if not e then return nil end -- a device that no rates are known for

@@ -25,7 +25,8 @@ local function rank_bytes(plan, s, r, device, replica)
   local weights, file = budget.weight_bytes(s.lowered, r, weight_size(device), storage.bytes)
   return { rank = replica * plan.n_ranks + s.first_rank + r - 1, local_rank = r - 1, replica = replica, stage = s, device = device,
     weights = weights, read = file, arena = s.memory.arena,
-    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4), comm = 0, io = 0,
+    kv_per_token = budget.kv_bytes_per_token(s.lowered, r, plan.kv.dtype == "f16" and 2 or 4),
+    kv_slack = (s.last - s.first + 1) * budget.LAYER_SLACK, comm = 0, io = 0,
     other = budget.other_bytes(device, device.kind ~= "cpu" and group_class(plan, s), #plan.stages > 1) }
 end
 
@@ -51,7 +52,7 @@ end
 local function finish(plan)
   local io = core().engine.step_bytes(M.slot_caps(plan)) * (#plan.stages + 1)
   for _, b in ipairs(plan.ranks) do
-    if b.rank % plan.n_ranks == 0 then b.io = io end
+    if b.rank % plan.n_ranks == 0 and b.device.kind == "cpu" then b.io = io end -- a GPU's lie in the host's memory
     b.kv = budget.kv_bytes(b.stage.lowered, b.local_rank + 1, plan.kv.dtype == "f16" and 2 or 4, plan.kv.pages, plan.kv.page)
     b.total = b.weights + b.arena + b.comm + b.kv + b.io + b.other
   end

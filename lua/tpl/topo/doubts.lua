@@ -25,6 +25,15 @@ end
 
 local MOST_NAMED = 6
 
+--- Name a device as people do: GPU3, with its host where there are several.
+local function label(t, uid)
+  local d = t:dev(uid)
+  if not d or d.kind ~= "gpu" then return uid end
+  return (#t.hosts > 1 and d.host .. "/" or "") .. "GPU" .. tostring(d.index)
+end
+
+local function both(t, a, b) return label(t, a) .. "-" .. label(t, b) end
+
 local function named(list)
   local out = {}
   for i = 1, math.min(#list, MOST_NAMED) do out[i] = list[i] end
@@ -39,26 +48,36 @@ local function gpus_of(t, host)
   return out
 end
 
-local function missing_links(t, add)
-  for _, host in ipairs(t.hosts) do
-    local uids, missing, known = gpus_of(t, host.id), {}, 0
-    for i, a in ipairs(uids) do
-      for j = i + 1, #uids do
-        if t:either(a, uids[j]) then known = known + 1 else missing[#missing + 1] = a .. "-" .. uids[j] end
-      end
-    end
-    if missing[1] and known > 0 then
-      add("links_missing", ("the input says nothing about %d of %d pairs of GPUs: %s"):format(#missing, #missing + known, named(missing)))
-    elseif missing[1] then
-      add("links_unknown", ("no links between the %d GPUs of %s are known: groups are chosen by NUMA node and order only"):format(#uids, host.id))
+--- List the pairs of a host's GPUs without a link, and count those with one.
+local function look_at(t, host)
+  local uids, missing, known = gpus_of(t, host.id), {}, 0
+  for i, a in ipairs(uids) do
+    for j = i + 1, #uids do
+      if t:either(a, uids[j]) then known = known + 1 else missing[#missing + 1] = both(t, a, uids[j]) end
     end
   end
+  return missing, known
+end
+
+local function missing_links(t, add)
+  local some, of, dark = {}, 0, {}
+  for _, host in ipairs(t.hosts) do
+    local missing, known = look_at(t, host)
+    if missing[1] and known > 0 then
+      for _, name in ipairs(missing) do some[#some + 1] = name end
+      of = of + #missing + known
+    elseif missing[1] then
+      dark[#dark + 1] = host.id
+    end
+  end
+  if some[1] then add("links_missing", ("the input says nothing about %d of %d pairs of GPUs: %s"):format(#some, of, named(some))) end
+  if dark[1] then add("links_unknown", ("no links between the GPUs of %s are known: groups are chosen by NUMA node and order only"):format(named(dark))) end
 end
 
 local function refused_nvlink(t, add)
   local list = {}
   for _, link in ipairs(t.links) do
-    if pair.is_nvlink(link) and pair.refused(link) and link.data_ok ~= false then list[#list + 1] = link.a .. "-" .. link.b end
+    if pair.is_nvlink(link) and pair.refused(link) and link.data_ok ~= false then list[#list + 1] = both(t, link.a, link.b) end
   end
   if list[1] and not has(t, "nvlink_p2p_refused") then
     add("nvlink_p2p_refused", ("NVLink is reported but peer access is refused: %s; not counted as NVLink until a probe says otherwise"):format(named(list)))
@@ -68,7 +87,7 @@ end
 local function wrong_data(t, add)
   local list = {}
   for _, link in ipairs(t.links) do
-    if link.data_ok == false then list[#list + 1] = link.a .. "-" .. link.b end
+    if link.data_ok == false then list[#list + 1] = both(t, link.a, link.b) end
   end
   if list[1] then add("data_wrong", ("what arrived was not what was sent: %s; not counted as a direct link"):format(named(list))) end
 end
@@ -78,7 +97,7 @@ local function forced_sys(t, add)
   local link = best and t:either(best[1], best[2])
   if not link or pair.nvlinks(link) > 0 or pair.word(link) ~= "sys" then return end
   local one = t:firm_socket(best[1]) and t:firm_socket(best[1]) == t:firm_socket(best[2])
-  add(one and "pair_is_sys" or "pair_crosses_sockets", ("even the best pair, %s and %s, is SYS%s"):format(best[1], best[2],
+  add(one and "pair_is_sys" or "pair_crosses_sockets", ("even the best pair, %s and %s, is SYS%s"):format(label(t, best[1]), label(t, best[2]),
     one and ", though in one socket: sub-NUMA nodes, or a virtual machine" or ": joined across sockets"))
 end
 
@@ -87,7 +106,7 @@ local function numa_unknown(t, add)
   for _, d in ipairs(t.devices) do
     if d.kind == "gpu" then
       gpus = gpus + 1
-      if not t:numa_node(d.uid) then list[#list + 1] = d.uid end
+      if not t:numa_node(d.uid) then list[#list + 1] = label(t, d.uid) end
     end
   end
   if list[1] and gpus > 1 then add("numa_unknown", ("the NUMA node is unknown of %s"):format(#list == gpus and "every GPU" or named(list))) end

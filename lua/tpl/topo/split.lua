@@ -7,19 +7,41 @@ local util = require "tpl.util"
 
 local M = {}
 
+-- Runs of neighbouring cores: Linux numbers the second threads of cores in a run of their own.
+local function runs(cores)
+  local out = {}
+  for i, c in ipairs(cores) do
+    if i > 1 and c == cores[i - 1] + 1 then table.insert(out[#out], c) else out[#out + 1] = { c } end
+  end
+  return out
+end
+
+-- Deal cores out to n parts: each part gets its piece of every run, so that the threads of a core stay together; runs that do not come out
+-- even are one list.
+local function deal(cores, n)
+  local list, is_even = runs(cores), true
+  for _, run in ipairs(list) do is_even = is_even and #run % n == 0 end
+  if not is_even then list = { cores } end
+  local out = {}
+  for i = 1, n do
+    out[i] = {}
+    for _, run in ipairs(list) do
+      local each = math.floor(#run / n)
+      for k = (i - 1) * each + 1, i * each do table.insert(out[i], run[k]) end
+    end
+  end
+  return out
+end
+
 -- The parts of one device, "cpu0.0" and so on.
 local function parts(device, n)
   if n == 1 then return { device } end
-  local cores = cpuset.parse(device.cpus) or {}
-  local each, out = math.floor(#cores / n), {}
+  local cores, out = cpuset.parse(device.cpus) or {}, {}
+  local dealt = deal(cores, n)
   for i = 1, n do
     local part = util.copy(device)
     part.uid = ("%s.%d"):format(device.uid, i - 1)
-    if each >= 1 then
-      local own = {}
-      for k = (i - 1) * each + 1, i * each do own[#own + 1] = cores[k] end
-      part.cpus = cpuset.format(own)
-    end
+    if #dealt[i] > 0 then part.cpus = cpuset.format(dealt[i]) end
     part.mem_bytes = device.mem_bytes and math.floor(device.mem_bytes / n)
     part.free_bytes = device.free_bytes and math.floor(device.free_bytes / n)
     out[i] = part

@@ -97,7 +97,7 @@ end
 local function arc_style(link)
   if pair.is_nvlink(link) then
     if pair.refused(link) then return link_colours.refused, 2, "4 3" end
-    return link_colours.nvlink, math.min(7, 1 + (link.nvlinks or 1) / 3), nil
+    return link_colours.nvlink, math.min(4, 0.8 + (link.nvlinks or 1) / 6), nil
   end
   local word = pair.word(link) or link.kind
   local width = ({ pix = 2.2, pxb = 1.8, phb = 1.4, node = 1.1, sys = 0.8 })[word] or 1
@@ -110,8 +110,8 @@ local function draw_arc(page, a, b, link, y, up)
   local colour, width, dash = arc_style(link)
   local xa, xb = a.x + DEVICE_W / 2, b.x + DEVICE_W / 2
   local h = arc_height(a, b) * 1.33 * (up and -1 or 1)
-  page.add('<path d="M %.1f %.1f C %.1f %.1f, %.1f %.1f, %.1f %.1f" fill="none" stroke="%s" stroke-width="%.1f"%s><title>%s</title></path>',
-    xa, y, xa, y + h, xb, y + h, xb, y, colour, width, dash and (' stroke-dasharray="%s"'):format(dash) or "",
+  page.add('<path d="M %.1f %.1f C %.1f %.1f, %.1f %.1f, %.1f %.1f" fill="none" stroke="%s" stroke-width="%.1f" stroke-opacity="%.2f"%s><title>%s</title></path>',
+    xa, y, xa, y + h, xb, y + h, xb, y, colour, width, (a.d.usable == false or b.d.usable == false) and 0.25 or 0.8, dash and (' stroke-dasharray="%s"'):format(dash) or "",
     M.escape(("%s - %s: %s%s"):format(text.short(a.d), text.short(b.d), (text.cell(link)),
       link.gb_s and (", %.1f GB/s one way (%s)"):format(link.gb_s, link.source or "stated") or "")))
 end
@@ -192,7 +192,7 @@ local function draw_device(page, entry, y, slices, ranks)
   local centre = entry.x + DEVICE_W / 2
   local style = ('text-anchor="middle" fill="%s"'):format(ink)
   page.text(centre, y + 17, text.short(d), style .. ' font-weight="bold"')
-  page.text(centre, y + 32, clip(ranks and rank_label(ranks) or d.name or "", 17), style .. ' font-size="9"')
+  page.text(centre, y + 32, clip(ranks and rank_label(ranks) or (d.name or ""):gsub("^NVIDIA ", ""), 16), style .. ' font-size="9"')
   local below = d.mem_bytes and ("%.0f GiB"):format(d.mem_bytes / 2 ^ 30) or ""
   if d.usable == false and d.why_not and d.why_not[1] then below = d.why_not[1].code end
   if slices then below = ("MIG x %d"):format(#slices) end

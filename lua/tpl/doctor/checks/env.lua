@@ -62,6 +62,9 @@ end
 
 local function visible(f)
   local text = f.env.CUDA_VISIBLE_DEVICES
+  if f.topo_error and f.topo_error:find("CUDA_VISIBLE_DEVICES", 1, true) then
+    return fail(f.topo_error, "export CUDA_DEVICE_ORDER=PCI_BUS_ID, and name the GPUs by UUID (nvidia-smi -L)")
+  end
   if text == nil then return ok("CUDA_VISIBLE_DEVICES is not set") end
   if #f.gpus == 0 then return skip("no GPU is known") end
   local words, seen = facts.visible_words(text), {}

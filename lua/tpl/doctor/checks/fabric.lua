@@ -9,7 +9,7 @@ local ok, skip, warn, fail, some = finding.ok, finding.skip, finding.warn, findi
 local function few(f) return #f.group < 2 and skip("fewer than two GPUs would be used") end
 
 local function no_links(f)
-  if not f.topo or #(f.topo.links or {}) == 0 then return skip("no topology with links (NVML, or topo.yaml or topo.txt in the recorded tree)") end
+  if not f.topo or #(f.topo.links or {}) == 0 then return skip("no topology with links: %s", f.topo_error or "NVML, or topo.yaml or topo.txt in the recorded tree") end
 end
 
 local function name_pair(p) return string.format("GPU %d - GPU %d", p[1].index, p[2].index) end

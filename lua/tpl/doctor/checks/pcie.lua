@@ -156,7 +156,7 @@ local function sysfs(f)
   local has_gpu = #f.gpus > 0 or f.host:exists("dev/nvidia0") or f.host:exists("proc/driver/nvidia/version")
   local why = f.pci and "/sys/bus/pci/devices is empty" or "/sys/bus/pci/devices is absent"
   if not has_gpu then return skip("%s, and no GPU is known", why) end
-  if not f.host:list("sys") and mounts:find("\nsysfs /sys ", 1, true) then return skip("/sys is mounted there, but not recorded") end
+  if mounts == "\n" and not f.host:list("sys") then return skip("neither /sys nor /proc/mounts is recorded") end
   return fail(why .. ": NCCL cannot see the PCI tree (/sys not mounted, or masked)",
     "mount /sys read-only into the container: docker run -v /sys:/sys:ro, or give NCCL_TOPO_FILE")
 end

@@ -195,7 +195,8 @@ end
 local function directed(link)
   local there, back = link.from[link.a], link.from[link.b]
   local function p2p(facts)
-    return facts.p2p and { read = facts.p2p.read, write = facts.p2p.write, nvlink = facts.p2p.nvlink, atomics = facts.p2p.atomics, pcie = facts.p2p.pcie }
+    return facts.p2p and { read = facts.p2p.read, write = facts.p2p.write, nvlink = facts.p2p.nvlink,
+      atomics = facts.p2p.atomics, pcie = facts.p2p.pcie }
   end
   local a, b = p2p(there), p2p(back)
   if a and b then
@@ -262,7 +263,8 @@ function Draft:record()
   end
   drop_shared_uuids(self)
   local kind = (self.kinds.matrix or self.kinds.p2p) and "matrix" or self.kinds.nvlink and "nvlink" or self.kinds[1]
-  local record = { source = { kind = kind, files = { self.name } }, hosts = {}, networks = {}, devices = {}, links = {}, nics = {}, doubts = self.doubts }
+  local record = { source = { kind = kind, files = { self.name } }, hosts = {}, networks = {}, devices = {},
+    links = {}, nics = {}, doubts = self.doubts }
   for i, id in ipairs(host_ids(hosts)) do
     local host = hosts[i]
     record.hosts[i] = { id = id, driver = host.facts.driver, cuda = host.facts.cuda, cpu = host.facts.cpu, numa = host.facts.numa }

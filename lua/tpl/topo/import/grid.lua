@@ -64,7 +64,9 @@ local function add_row(state, line, row)
     grid = new_grid(state, line)
   end
   state.n_rows = state.n_rows + 1
-  if state.n_rows > max_rows then err.throw { code = "format", message = "more than " .. max_rows .. " rows of tables in one text", line = line.no } end
+  if state.n_rows > max_rows then
+    err.throw { code = "format", message = "more than " .. max_rows .. " rows of tables in one text", line = line.no }
+  end
   row.no = line.no
   grid.rows[#grid.rows + 1] = row
   if row.label then grid.by_label[row.label.name] = row end
@@ -104,7 +106,8 @@ local function take_header(state, lines, i)
   local follows = next_text(lines, i)
   local more = follows and line_of.header(follows)
   local wraps = more and extends(header, more) and #more.labels + (more.tail and 1 or 0) > 0
-  if not is_row(follows, header) and not (follows and line_of.lone_label(follows)) and (header.odd or not wraps) and #header.labels < 2 then return false end
+  local rows_follow = is_row(follows, header) or follows and line_of.lone_label(follows)
+  if not rows_follow and (header.odd or not wraps) and #header.labels < 2 then return false end
   if header.odd and not is_row(follows, header) then return false end
   new_grid(state, line).header = header
   return true

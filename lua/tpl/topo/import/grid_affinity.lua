@@ -54,11 +54,11 @@ end
 -- -- Three ways to read ----------------------------------------------------------------------------------------------
 
 -- By tabs: field k behind the last cell belongs to title k; the tool writes one empty field before GPU NUMA ID.
-local function by_tabs(words, titles, last_field)
+local function by_tabs(words, titles, last_field, step)
   local out, tabbed = {}, false
   for i, w in ipairs(words) do
-    local k = w.field - last_field
-    if k < 1 or (i > 1 and w.field == words[i - 1].field) then return nil end
+    local k = (w.field - last_field) / step
+    if k < 1 or k % 1 ~= 0 or (i > 1 and w.field == words[i - 1].field) then return nil end
     tabbed = true
     local title = titles[k]
     if title and title.name == "gpu_numa" and w.text ~= "N/A" and not titles[k + 1] and i < #words then title = nil end
@@ -71,7 +71,17 @@ local function by_tabs(words, titles, last_field)
   return tabbed and out or nil
 end
 
--- By columns: the title whose start is nearest, not more than 4 away, once the rows' shift against the header is taken off.
+-- Tabs between the cells of a row: one, or as many as a paste doubled them to.
+local function tab_step(row)
+  local step, last = nil, row.label_field
+  for _, c in ipairs(row.cells) do
+    if not c.field or not last then return 1 end
+    step, last = math.min(step or 99, c.field - last), c.field
+  end
+  return math.max(step or 1, 1)
+end
+
+-- By columns: the title whose start is nearest and near enough, once the rows' shift against the header is taken off.
 local function by_columns(words, titles, shift)
   local out = {}
   for _, w in ipairs(words) do
@@ -80,7 +90,8 @@ local function by_columns(words, titles, shift)
       local d = t.col and math.abs(w.col - shift - t.col)
       if d and (not distance or d < distance) then best, distance = t, d end
     end
-    if not best or distance > 4 or out[best.name] then return nil end
+    -- A CPU list may stand a little beside its title; a lone number has to stand under one to say which it belongs to.
+    if not best or distance > (is_cpus(w.text) and 4 or 2) or out[best.name] then return nil end
     if best.name and not fits(best.name, w.text) then return nil end
     if best.name then out[best.name] = w.text end
   end
@@ -93,6 +104,8 @@ local function by_form(words, titles)
   for _, t in ipairs(titles) do has[t.name or ""] = true end
   if #titles == 0 then has = { cpu = true, numa = true } end
   local guess = false
+  -- The tool never leaves GPU NUMA ID blank, so a lone number is that one.
+  if has.gpu_numa and #words == 1 and not is_cpus(words[1].text) then return { gpu_numa = words[1].text }, false end
   if #words >= #titles and #titles > 0 then
     local clean = true
     for k, t in ipairs(titles) do clean = clean and (not t.name or fits(t.name, words[k].text)) end
@@ -141,7 +154,7 @@ function M.read(row, header)
   if #kept == 0 then return {} end
   local last = row.cells[#row.cells]
   local found, guessed
-  if last.field and kept[1].field and kept[1].field > last.field then found = by_tabs(kept, titles, last.field) end
+  if last.field and kept[1].field and kept[1].field > last.field then found = by_tabs(kept, titles, last.field, tab_step(row)) end
   if not found and last.col and header and header.last_col and kept[1].col then found = by_columns(kept, titles, last.col - header.last_col) end
   if not found then found, guessed = by_form(kept, titles) end
   local cpus, numa = found.cpu, found.numa

@@ -99,7 +99,9 @@ local function add_affinities(host, grid, aligned, note)
       local d, found = host:device(row.label.index), affinity.read(row, grid.header)
       d.cpus, d.numa = d.cpus or found.cpus, d.numa or found.numa
       if found.guessed then note(row.no, "affinity_guessed", row.label.name .. ": a single number behind the cells is taken for the NUMA node") end
-      if found.numa_list then note(row.no, "numa_list", ("%s: NUMA affinity %s names several nodes: unknown"):format(row.label.name, found.numa_list)) end
+      if found.numa_list then
+        note(row.no, "numa_list", ("%s: NUMA affinity %s names several nodes: unknown"):format(row.label.name, found.numa_list))
+      end
     end
   end
 end
@@ -114,7 +116,8 @@ local function note_missing_rows(grid, aligned, note)
     end
   end
   local last = grid.rows[#grid.rows]
-  if grid.at_end and tails > 0 and grid.header and grid.header.tail and last.label and last.label.kind == "gpu" and #last.tail == 0 and #last.cells == aligned.width then
+  local whole = last.label and last.label.kind == "gpu" and #last.cells == aligned.width
+  if grid.at_end and tails > 0 and grid.header and grid.header.tail and whole and #last.tail == 0 then
     note(last.no, "affinity_cut", last.label.name .. ": the row ends before its affinity")
   end
   for _, l in ipairs(aligned.labels) do
@@ -124,7 +127,8 @@ local function note_missing_rows(grid, aligned, note)
     note(row.no, "row_cut", ("%s: the row ends after %d of %d cells"):format(row.label.name, #row.cells, aligned.width))
   end
   if #missing > 0 then
-    note(grid.rows[#grid.rows].no, "rows_missing", "no row for " .. table.concat(missing, ", ") .. ": links among them, CPUs and NUMA nodes are unknown")
+    local names = table.concat(missing, ", ")
+    note(last.no, "rows_missing", "no row for " .. names .. ": links among them, CPUs and NUMA nodes are unknown")
   end
 end
 

@@ -96,7 +96,8 @@ local function pair_by_elimination(draft, host, blocks, named)
   local link = host:link(host:device(linked[1].index), host:device(linked[2].index))
   if link.kind then return end
   link.kind, link.nvlinks = "nvlink", linked[1].active
-  draft:doubt(linked[1].no, "peer_by_elimination", ("nvlink -s names no peers: GPU%d and GPU%d are the only ones with links, so they are a pair"):format(
+  draft:doubt(linked[1].no, "peer_by_elimination", (
+    "nvlink -s names no peers: GPU%d and GPU%d are the only ones with links, so they are a pair"):format(
     linked[1].index, linked[2].index))
 end
 
@@ -107,7 +108,8 @@ local function add_speeds(draft, host)
     if link.kind == "nvlink" and link.nvlinks and a and b and a.gb_s and a.gb_s == b.gb_s then
       link.gb_s = link.nvlinks * a.gb_s
       if math.min(a.links or 99, b.links or 99) < link.nvlinks then
-        draft:doubt(nil, "links_disagree", ("%s to %s is NV%d, but fewer links are active"):format(draft.label(link.a), draft.label(link.b), link.nvlinks))
+        draft:doubt(nil, "links_disagree", ("%s to %s is NV%d, but fewer links are active"):format(
+          draft.label(link.a), draft.label(link.b), link.nvlinks))
       end
     end
   end
@@ -167,7 +169,8 @@ local function addresses_by_order(draft, blocks, list)
     end
   end
   for i, b in ipairs(blocks) do b.pci = list[i].bus end
-  draft:doubt(blocks[1].no, "address_by_order", "nvlink -R does not print the GPUs' own addresses: they are taken to follow the indices, which fits all counts")
+  draft:doubt(blocks[1].no, "address_by_order",
+    "nvlink -R does not print the GPUs' own addresses: they are taken to follow the indices, which fits all counts")
 end
 
 local function link_directly(host, blocks, remotes)

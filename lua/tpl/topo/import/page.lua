@@ -31,7 +31,8 @@ local unicode = {
 
 -- Escape sequences of terminals: real ones, then those whose ESC byte was written out or got lost.
 local escapes = {
-  "\27%[[%d;:?]*[@-~]", "\27%][^\7\27]*\7", "\27[()][%w]", "\27%]?", "%^%[%[[%d;]*m", "\\u001[bB]%[[%d;]*m", "\\x1[bB]%[[%d;]*m", "\\0?33%[[%d;]*m", "\\e%[[%d;]*m",
+  "\27%[[%d;:?]*[@-~]", "\27%][^\7\27]*\7", "\27[()][%w]", "\27%]?", "%^%[%[[%d;]*m",
+  "\\u001[bB]%[[%d;]*m", "\\x1[bB]%[[%d;]*m", "\\0?33%[[%d;]*m", "\\e%[[%d;]*m",
 }
 
 --- Give the text with one kind of line end and one kind of blank, without escape sequences and byte order marks.
@@ -97,7 +98,8 @@ end
 local function named_host(line)
   local at = line:match("^%S*%[?[%w_%-%.]+@([%w_%-%.]+)[:%s~].*[#$%%>]%s")
   if at then return at end
-  for _, p in ipairs { "^[=#*%-%s>]*[Hh]ost%s*[Nn]?a?m?e?%s*[:=]%s*(%S+)", "^[=#*%-%s>]*[Nn]ode%s*[:=]?%s+(%S+)[%s=#*%-:<]*$", "^=+>?%s*(%S-)%s*:?<?=+$",
+  for _, p in ipairs {
+    "^[=#*%-%s>]*[Hh]ost%s*[Nn]?a?m?e?%s*[:=]%s*(%S+)", "^[=#*%-%s>]*[Nn]ode%s*[:=]?%s+(%S+)[%s=#*%-:<]*$", "^=+>?%s*(%S-)%s*:?<?=+$",
     "^%-%-+%s*(%S-)%s*%-+$", "^#+%s*(%S-):?$", "^%*+%s*(%S-)%s*%*+$", "^%[([%w%.%-_]+)%]$", "^([%w%.%-_]+):$", "^(%a[%w%.%-]*)$" } do
     local name = line:match(p)
     if name then
@@ -172,7 +174,6 @@ function M.read(text, name)
     local plain = unbox(short)
     page.lines[no] = { no = no, text = plain:find("%S") and plain or "" }
   end
-  page.joined = join_hard_wraps(page.lines)
   local by_line, host = line_prefix(page.lines), nil
   for _, l in ipairs(page.lines) do
     if by_line then
@@ -184,6 +185,7 @@ function M.read(text, name)
       l.host = host
     end
   end
+  page.joined = join_hard_wraps(page.lines)
   return page
 end
 

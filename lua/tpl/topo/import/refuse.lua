@@ -3,7 +3,8 @@
 local M = {}
 
 --- What is accepted, for the hints of errors.
-M.accepted = "accepted: nvidia-smi topo -m, topo -p2p, -L, -q, nvlink -s, nvlink -R; NCCL topology XML; lstopo XML or text; slurmd -G; a record of tpl (YAML, JSON)"
+M.accepted = "accepted: nvidia-smi topo -m, topo -p2p, -L, -q, nvlink -s, nvlink -R; NCCL topology XML; "
+  .. "lstopo XML or text; slurmd -G; a record of tpl (YAML, JSON)"
 
 -- {what it is, patterns of which any one shows it}. Only words that the tools print themselves, not their names in a sentence or prompt.
 local others = {
@@ -23,7 +24,8 @@ local others = {
 }
 
 -- Commands of other tools, some of which print the very words of nvidia-smi. Not where a shell says that it does not know them.
-local commands = { "mthreads%-gmi topo", "ixsmi topo", "mx%-smi topo", "npu%-smi info %-t topo", "xpu%-smi topology", "cnmon topo", "hy%-smi %-%-showtopo",
+local commands = { "mthreads%-gmi topo", "ixsmi topo", "mx%-smi topo", "npu%-smi info %-t topo", "xpu%-smi topology", "cnmon topo",
+  "hy%-smi %-%-showtopo",
   "rocm%-smi %-%-showtopo", "amd%-smi topology" }
 
 --- Name what a text is when it is known and not accepted.
@@ -39,7 +41,9 @@ function M.named(text)
     local command = text:match(c)
     if command then return "output of " .. command end
   end
-  if text:find("|%s*Device %d+%s*|") and text:find("Device 0%s*|%s*X%s*|") then return "a table of a tool that calls its GPUs \"Device N\" (gpustack?)" end
+  if text:find("|%s*Device %d+%s*|") and text:find("Device 0%s*|%s*X%s*|") then
+    return "a table of a tool that calls its GPUs \"Device N\" (gpustack?)"
+  end
   return nil
 end
 

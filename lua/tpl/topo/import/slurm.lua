@@ -17,7 +17,8 @@ end
 
 local function read_gres(text)
   if not text:find("Gres Name=", 1, true) then return nil end
-  return { name = field(text, "Name"), type = field(text, "Type"), count = field(text, "Count"), index = field(text, "Index"), file = field(text, "File"),
+  return { name = field(text, "Name"), type = field(text, "Type"), count = field(text, "Count"), index = field(text, "Index"),
+    file = field(text, "File"),
     cores = field(text, "Cores"), links = field(text, "Links"), core_count = field(text, "CoreCnt") }
 end
 

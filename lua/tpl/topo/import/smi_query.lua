@@ -180,7 +180,8 @@ local function device_of(draft, host, block, position, state)
     end
     return index and host:device(index) or gpus[position]
   end
-  draft:doubt(block.no, "index_unknown", "nvidia-smi -q prints no index, and the number of its GPUs is another one: added as a device without an index")
+  draft:doubt(block.no, "index_unknown",
+    "nvidia-smi -q prints no index, and the number of its GPUs is another one: added as a device without an index")
   return host:device(nil)
 end
 

@@ -83,7 +83,9 @@ end
 -- -- Labels ----------------------------------------------------------------------------------------------------------
 
 -- Names of network devices where they do not end in a digit, or start with a capital.
-local nic_prefix = { "^mlx", "^ib", "^roce", "^rdma", "^efa", "^bnxt", "^irdma", "^hfi", "^qedr", "^eth", "^ens", "^enp", "^erdma", "^bond", "^hsn", "^cxi" }
+local nic_prefix = {
+  "^mlx", "^ib", "^roce", "^rdma", "^efa", "^bnxt", "^irdma", "^hfi", "^qedr", "^eth", "^ens", "^enp", "^erdma", "^bond", "^hsn", "^cxi",
+}
 
 local function is_nic_name(token)
   for _, p in ipairs(nic_prefix) do
