@@ -150,16 +150,17 @@ function M.choose(topo, model, want, attempts, filter)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 
--- Memory that ranks on CPUs share; nil where some of it is not known.
+-- Memory that ranks on CPUs share, the least of a node, the node with most and what it has; nil where some of it is not known.
 local function free_bytes(topo, uids)
-  local sum = 0
+  local sum, least, most, roomy = 0, math.huge, 0, nil
   for _, uid in ipairs(uids) do
     local d = topo:dev(uid)
     local free = d.free_bytes or d.mem_bytes
     if not free then return nil end
-    sum = sum + free
+    sum, least = sum + free, math.min(least, free)
+    if free > most then most, roomy = free, uid end
   end
-  return sum
+  return sum, least, roomy, most
 end
 
 --- Place ranks on the cores of a CPU-only machine: as many as are asked for, else one for each NUMA node where the model's heads
@@ -170,9 +171,14 @@ function M.cpus(topo, model, want)
   if tp * pp * n > #uids then
     return nil, ("tp=%d pp=%d x%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, n, tp * pp * n, #uids)
   end
-  local free = free_bytes(topo, uids)
+  local free, least, roomy, most = free_bytes(topo, uids)
   if free and model.weight_bytes * n > free then
     return nil, ("weights need %.1f GiB, %.1f GiB are free"):format(model.weight_bytes * n / 2 ^ 30, free / 2 ^ 30)
+  end
+  if free and not want.tp and tp > 1 and model.weight_bytes / tp > least and model.weight_bytes <= most then
+    return { replicas = { { stages = { { devices = { roomy } } } } }, excluded = {}, alternatives = {},
+      reasons = { ("tp=1 pp=1 on CPUs: one rank on the NUMA node with most memory, an even share of %.1f GiB does not fit the others"):format(
+        model.weight_bytes / tp / 2 ^ 30) } }
   end
   local list, replicas = groups.partition(topo, uids, tp), {}
   for r = 1, n do
