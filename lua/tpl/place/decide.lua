@@ -149,16 +149,17 @@ function M.choose(topo, model, want, attempts, filter)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 
--- Memory that ranks on CPUs share; nil where some of it is not known.
-local function free_bytes(topo, uids)
-  local sum = 0
-  for _, uid in ipairs(uids) do
-    local d = topo:dev(uid)
-    local free = d.free_bytes or d.mem_bytes
-    if not free then return nil end
-    sum = sum + free
+-- Say which of some devices has less free than its part of the weights; a rank's memory lies on its own node.
+local function short_of_memory(topo, list, bytes)
+  for _, group in ipairs(list) do
+    for _, uid in ipairs(group) do
+      local d = topo:dev(uid)
+      local free = d.free_bytes or d.mem_bytes
+      if free and bytes > free then
+        return ("weights need %.1f GiB on %s, %.1f GiB are free"):format(bytes / 2 ^ 30, uid, free / 2 ^ 30)
+      end
+    end
   end
-  return sum
 end
 
 --- Place ranks on the cores of a CPU-only machine: as many as are asked for, else one for each NUMA node where the model's heads
@@ -169,11 +170,10 @@ function M.cpus(topo, model, want)
   if tp * pp * n > #uids then
     return nil, ("tp=%d pp=%d x%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, n, tp * pp * n, #uids)
   end
-  local free = free_bytes(topo, uids)
-  if free and model.weight_bytes * n > free then
-    return nil, ("weights need %.1f GiB, %.1f GiB are free"):format(model.weight_bytes * n / 2 ^ 30, free / 2 ^ 30)
-  end
   local list, replicas = groups.partition(topo, uids, tp), {}
+  for i = #list, pp * n + 1, -1 do list[i] = nil end
+  local short = short_of_memory(topo, list, model.weight_bytes / (tp * pp))
+  if short then return nil, short end
   for r = 1, n do
     local stages = {}
     for i = 1, pp do stages[i] = { devices = list[(r - 1) * pp + i] } end
