@@ -158,7 +158,7 @@ slice_fuzz_topology() { fuzz topology; }
 slice_policies() {
   limit=560
   for policy in policies/*.lua; do
-    one "test-policy $policy (500 machines)" build/tpl test-policy "$policy" --random 500 --seed 11 --out "$log/policies"
+    one "test-policy $policy (150 machines)" build/tpl test-policy "$policy" --random 150 --seed 11 --out "$log/policies"
   done
 }
 
