@@ -49,7 +49,7 @@ local function taken_of(pool, n)
   return n % 2 == 0 and first({ unpack(pool.list, lone + 1) }, n) or first(pool.list, n)
 end
 
-return function(topo, model, want)
+local function place(topo, model, want)
   want = candidates.want(topo, model, want)
   want.replicas = want.replicas or 1
   local quiet, excluded = pools.quiet(topo, want.uids)
@@ -71,3 +71,6 @@ return function(topo, model, want)
   end
   return decide.choose(topo, model, want, { { uids = quiet, what = "all devices", excluded = excluded } })
 end
+
+local why = "what is kept for others decides: a device without a partner is given away first"
+return { place = place, except = { unchosen_free = why, worse_link = why } }

@@ -13,7 +13,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-slices="sweep fuzz_gguf fuzz_safetensors fuzz_json fuzz_tokenizer fuzz_template fuzz_yaml fuzz_topology threads aarch64" # names; each has a function slice_NAME below
+slices="sweep fuzz_gguf fuzz_safetensors fuzz_json fuzz_tokenizer fuzz_template fuzz_yaml fuzz_topology policies threads aarch64" # names; each has a function slice_NAME below
 
 only=. tier=core sanitize=yes
 usage() { printf 'usage: sh spec/run.sh [--only PATTERN] [--full | --slice NAME]   slices: %s\n' "${slices:-none yet}" >&2; exit 2; }
@@ -153,6 +153,14 @@ slice_fuzz_tokenizer() { fuzz tokenizer; }
 slice_fuzz_template() { fuzz template; }
 slice_fuzz_yaml() { fuzz yaml; }
 slice_fuzz_topology() { fuzz topology; }
+
+# Every placement policy on imagined machines.
+slice_policies() {
+  limit=560
+  for policy in policies/*.lua; do
+    one "test-policy $policy (150 machines)" build/tpl test-policy "$policy" --random 150 --seed 11 --out "$log/policies"
+  done
+}
 
 build_threads() {
   cmake -S . -B build-tsan -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1 -DTPL_SANITIZE=thread -DTPL_TESTS=ON &&

@@ -275,7 +275,7 @@ depends on its seed and number only. No weights are read and no engine runs; `tp
 Draws machines (NVLink pairs, switches, cube meshes, PCIe trees, CPU nodes, with MIG, busy, lost and unknown devices, one host or several), gives
 each a model, and checks what any sane policy does: no device twice, none that is unusable, no change by device indices or by devices it
 did not choose, weights that fit, and so on. Prints the kinds of machine drawn. A machine on which a property breaks is shrunk and saved as a
-topology record; exit 3. A policy that finds no place returns nil and the reason. One that breaks unchosen_free or one_model_in_group on
+topology record; exit 3. A policy that finds no place returns nil and the reason. One that breaks unchosen_free, worse_link or one_model_in_group on
 purpose says so: return { place = f, except = { unchosen_free = "why" } }. A draw depends on its seed and number only.
 ]],
     examples = { "tpl test-policy my.lua --random 2000", "tpl test-policy my.lua --topo my-index_free-1-10.yaml", "tpl test-policy auto --seed 7 --json" },

@@ -113,16 +113,15 @@ end
 ---@param list tpl.Candidate[]
 ---@param attempt {what: string, excluded: table[]}   the devices they are on
 ---@param refused? {name: string, why: string}[]
----@param others? tpl.Candidate[]   what the best is held against, where a policy takes only some of it
 ---@return table? placement
 ---@return string? message    when none fits
-function M.among(topo, model, want, list, attempt, refused, others)
+function M.among(topo, model, want, list, attempt, refused)
   candidates.sort(list, want.goal)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
   if not best.holds_one then return nil, ("%s: %s"):format(best.name, best.why) end
-  local gain = uneven_gain(others or list, best) or layers_gain(topo, model, want, best)
-  return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(others or list, best, refused or {}),
+  local gain = uneven_gain(list, best) or layers_gain(topo, model, want, best)
+  return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(list, best, refused or {}),
     reasons = reasons_for(topo, model, want, best, attempt, gain and { gain }) }
 end
 
@@ -150,17 +149,17 @@ function M.choose(topo, model, want, attempts, filter)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 
--- Memory that ranks on CPUs share, the least of a node, the node with most and what it has; nil where some of it is not known.
-local function free_bytes(topo, uids)
-  local sum, least, most, roomy = 0, math.huge, 0, nil
-  for _, uid in ipairs(uids) do
-    local d = topo:dev(uid)
-    local free = d.free_bytes or d.mem_bytes
-    if not free then return nil end
-    sum, least = sum + free, math.min(least, free)
-    if free > most then most, roomy = free, uid end
+-- Say which of some devices has less free than its part of the weights; a rank's memory lies on its own node.
+local function short_of_memory(topo, list, bytes)
+  for _, group in ipairs(list) do
+    for _, uid in ipairs(group) do
+      local d = topo:dev(uid)
+      local free = d.free_bytes or d.mem_bytes
+      if free and bytes > free then
+        return ("weights need %.1f GiB on %s, %.1f GiB are free"):format(bytes / 2 ^ 30, uid, free / 2 ^ 30)
+      end
+    end
   end
-  return sum, least, roomy, most
 end
 
 --- Place ranks on the cores of a CPU-only machine: as many as are asked for, else one for each NUMA node where the model's heads
@@ -171,16 +170,10 @@ function M.cpus(topo, model, want)
   if tp * pp * n > #uids then
     return nil, ("tp=%d pp=%d x%d need %d CPU ranks, the machine has %d groups of cores"):format(tp, pp, n, tp * pp * n, #uids)
   end
-  local free, least, roomy, most = free_bytes(topo, uids)
-  if free and model.weight_bytes * n > free then
-    return nil, ("weights need %.1f GiB, %.1f GiB are free"):format(model.weight_bytes * n / 2 ^ 30, free / 2 ^ 30)
-  end
-  if free and not want.tp and tp > 1 and model.weight_bytes / tp > least and model.weight_bytes <= most then
-    return { replicas = { { stages = { { devices = { roomy } } } } }, excluded = {}, alternatives = {},
-      reasons = { ("tp=1 pp=1 on CPUs: one rank on the NUMA node with most memory, an even share of %.1f GiB does not fit the others"):format(
-        model.weight_bytes / tp / 2 ^ 30) } }
-  end
   local list, replicas = groups.partition(topo, uids, tp), {}
+  for i = #list, pp * n + 1, -1 do list[i] = nil end
+  local short = short_of_memory(topo, list, model.weight_bytes / (tp * pp))
+  if short then return nil, short end
   for r = 1, n do
     local stages = {}
     for i = 1, pp do stages[i] = { devices = list[(r - 1) * pp + i] } end

@@ -35,7 +35,7 @@ M.list = {
 }
 
 --- Properties that are a matter of taste: a policy's file may say that it breaks one on purpose, as `except = { unchosen_free = "why" }`.
-M.optional = { unchosen_free = true, one_model_in_group = true }
+M.optional = { unchosen_free = true, one_model_in_group = true, worse_link = true }
 
 local property_of = { device_twice = "device_once", mig_parent = "no_mig_parent", mig_in_group = "no_slice_in_group", unusable_device = "usable_only",
   device_excluded = "respects_excluded" }
@@ -256,7 +256,7 @@ local function grouped(a)
 end
 
 local function worse_link(p, case, first, thorough)
-  if first.refused then return nil end
+  if first.refused or p.except.worse_link then return nil end
   local together, candidates, tries = grouped(first), {}, {}
   for i, l in ipairs(case.record.links or {}) do
     if permute.can_worsen(l) and not together[l.a .. " " .. l.b] then candidates[#candidates + 1] = i end
