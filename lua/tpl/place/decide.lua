@@ -113,15 +113,16 @@ end
 ---@param list tpl.Candidate[]
 ---@param attempt {what: string, excluded: table[]}   the devices they are on
 ---@param refused? {name: string, why: string}[]
+---@param others? tpl.Candidate[]   what the best is held against, where a policy takes only some of it
 ---@return table? placement
 ---@return string? message    when none fits
-function M.among(topo, model, want, list, attempt, refused)
+function M.among(topo, model, want, list, attempt, refused, others)
   candidates.sort(list, want.goal)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
   if not best.holds_one then return nil, ("%s: %s"):format(best.name, best.why) end
-  local gain = uneven_gain(list, best) or layers_gain(topo, model, want, best)
-  return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(list, best, refused or {}),
+  local gain = uneven_gain(others or list, best) or layers_gain(topo, model, want, best)
+  return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(others or list, best, refused or {}),
     reasons = reasons_for(topo, model, want, best, attempt, gain and { gain }) }
 end
 
