@@ -82,7 +82,7 @@ function Redactor:text(text, with_addresses)
   text = text:gsub("[%w._-]+@[%w._-]+", "user@host")
   text = text:gsub("%f[%w]enx(" .. BYTE:rep(6) .. ")%f[^%w]", function(digits) return self:interface(digits) end)
   text = text:gsub("%f[%w]" .. MAC .. "%f[^%w:]", "00:00:00:00:00:00")
-  text = text:gsub("([Ss]erial[%a ]*[:=]?%s*)%w*%d%w*", "%1X")
+  text = text:gsub("([Ss]erial[%a ]*[:=]?%s*)%f[%w]%w*%d%w*", "%1X")
   text = text:gsub(", name=[^,]*", ", name=X") -- of a process, in the kernel's log
   for _, word in ipairs(self.longest) do text = text:gsub("%f[%w]" .. word:gsub("%p", "%%%0") .. "%f[^%w]", self.words[word]) end
   if with_addresses then
