@@ -49,6 +49,18 @@ local function clean_links(record, devices)
   record.links = kept
 end
 
+--- A MIG slice is where its card is.
+local function place_slices(record, devices)
+  for _, d in ipairs(record.devices) do
+    local card = d.kind == "mig" and d.mig and devices[d.mig.parent]
+    if card then
+      for _, field in ipairs { "pci", "numa", "cpus" } do
+        if d[field] == nil then d[field] = card[field] end
+      end
+    end
+  end
+end
+
 --- Complete a record in place and give its object. Safe to call on a finished record.
 ---@param record table  fields of interface.md; every one may be absent
 ---@return tpl.Topo
@@ -62,7 +74,9 @@ function M.finish(record)
   end
   record.source = record.source or { kind = "record", files = {} }
   device_defaults(record)
-  clean_links(record, check_names(record))
+  local devices = check_names(record)
+  place_slices(record, devices)
+  clean_links(record, devices)
   usable.judge_all(record.devices)
   near.fill(record)
   local t = graph.new(record)

@@ -35,6 +35,14 @@ describe("tpl.doctor.redact", function()
     assert.equal("00000000-0000-0000-0000-000000000000", r:text("00000000-0000-0000-0000-000000000000"))
   end)
 
+  it("takes out MAC addresses, names made of them, serial numbers and short IPv6 addresses", function()
+    local r = redact.new { hosts = {}, users = {} }
+    assert.equal("enx020000000001 enp1s0 enx020000000002 enx020000000001", r:text("enx001122334455 enp1s0 enx00112233445f enx001122334455"))
+    assert.equal("link 00:00:00:00:00:00 at 0000:1a:00.0", r:text("link a0:36:9f:01:02:03 at 0000:1a:00.0"))
+    assert.equal("GPU Board Serial Number: X; serial X", r:text("GPU Board Serial Number: 1320123456789; serial SN99"))
+    assert.equal("eth1:::%eth1 0000:1a:00.0", r:text("eth1:fe80::a1:b2%eth1 0000:1a:00.0", true))
+  end)
+
   it("takes out hosts, users, addresses and secrets, and leaves versions and bus addresses", function()
     local r = redact.new { hosts = { "gpu17.cluster.example" }, users = { "maria" } }
     assert.equal("host kernel: host /home/user1/x user", r:text("gpu17 kernel: gpu17.cluster.example /home/maria/x maria"))

@@ -43,6 +43,12 @@ describe("tpl.doctor.nccl_log", function()
     assert.same({}, nccl_log.parse("").pairs)
   end)
 
+  it("parts lines of two ranks that ran together in one file", function()
+    local log = nccl_log.parse("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPCh:1:3 [1] NCCL INFO Channel 00/0 : 2[2] -> 3[3] via "
+      .. "SHM/direct/directgpu18:9:9 [3] NCCL INFO Channel 00/0 : 4[0] -> 5[0] [send] via NET/IB/0gpu18:9:8 [2] NCCL INFO Connected all rings\n")
+    assert.same({ "0 1 1 P2P/IPC nil", "2 3 1 SHM/direct/direct nil", "4 5 1 NET/IB false" }, rows(log))
+  end)
+
   it("shows the worst transport of a pair, whichever line comes first", function()
     local a, b = "Channel 00 : 0[0] -> 1[1] via P2P/CUMEM\n", "Channel 01 : 1[1] -> 0[0] via SHM/direct/direct\n"
     assert.same({ "0 1 2 SHM/direct/direct nil" }, rows(nccl_log.parse(a .. b)))

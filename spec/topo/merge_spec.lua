@@ -207,4 +207,17 @@ describe("tpl.topo.merge", function()
     assert.equal("vm.xml", s.doubt(r, "numa_unknown").file)
     assert.equal("m.txt", s.doubt(r, "contradiction").file)
   end)
+
+  it("places MIG slices where their card is, whichever file says so", function()
+    local m = matrix({ ["0-1"] = "sys" })
+    m.devices[1].numa, m.devices[1].cpus = 0, "0-15"
+    local l = list { "GPU-a", "GPU-b" }
+    l.devices[1].mig = { mode = "on" }
+    l.devices[3] = { uid = "MIG-1", uuid = "MIG-1", kind = "mig", host = "host0", index = 0, mig = { parent = "GPU-a", profile = "1g.6gb" } }
+    local t = require("tpl.topo").finish(merge { m, l })
+    assert.same({ 0, "0-15" }, { t:dev("MIG-1").numa, t:dev("MIG-1").cpus })
+    l.devices[3].mig.parent = "GPU-gone"
+    t = require("tpl.topo").finish(merge { l })
+    assert.equal("mig_parent_unknown", t.doubts[#t.doubts].code)
+  end)
 end)

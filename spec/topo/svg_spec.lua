@@ -74,7 +74,7 @@ describe("tpl.topo.svg", function()
   it("escapes what inputs hold: markup, control characters, bytes that are not UTF-8", function()
     local nasty = '<b a="1">&\'\1\27[0m\255\240\144\128 ]]> --> \237\160\128 %s%d \195\164'
     local t = assert(topo.from_record { hosts = { { id = nasty, cpu = { model = nasty } } }, nics = { { name = nasty, numa = 0, host = nasty } },
-      devices = { { host = nasty, name = nasty, cpus = nasty, numa = 0, uid = nasty, pci = nasty },
+      devices = { { host = nasty, name = nasty, numa = 0, uid = nasty, pci = nasty },
         { host = nasty, uid = "b", usable = false, why_not = { { code = nasty, message = nasty } } } },
       links = { { a = nasty, b = "b", kind = "pix" } }, networks = { { hosts = { nasty }, kind = nasty } } })
     local picture = svg.draw(t, { title = nasty, placement = { { rank = 0, stage = 0, uid = nasty } } })

@@ -31,6 +31,28 @@ local function class_of(transport)
   return ORDER.P2P
 end
 
+-- The words after P2P/ and SHM/ in all versions. What else follows is another rank's line: several write into one file at once.
+local LOCAL = { "direct pointer", "direct", "CUMEM", "IPC", "MNNVL", "CE", "read", "hostpinned" }
+
+local function local_transport(text)
+  if text:find("^P2P/indirect") then return "P2P/indirect" end
+  local kept = text:match("^[PS][2H][PM]%f[^%w]")
+  if not kept then return text end
+  local at = #kept + 1
+  while text:sub(at, at) == "/" do
+    local word
+    for _, w in ipairs(LOCAL) do
+      if text:sub(at + 1, at + #w) == w then
+        word = w
+        break
+      end
+    end
+    if not word then break end
+    kept, at = kept .. "/" .. word, at + 1 + #word
+  end
+  return #kept > 3 and kept or text
+end
+
 --- Read what follows "via".
 ---@param text string
 ---@return string transport
@@ -39,14 +61,11 @@ local function parse_via(text)
   text = text:match("^%s*(.-)%s*$")
   if text:find("^direct shared memory") then return "SHM/direct" end -- 2.12 and older
   text = text:gsub("%s+comm 0x%x+.*$", ""):gsub("%s+nRanks %d+.*$", "")
-  if not text:find("^NET/") then
-    if text:find("^P2P/indirect") then return "P2P/indirect" end
-    return text
-  end
+  if not text:find("^NET/") then return local_transport(text) end
   local gdr = text:find("/GDRDMA", 1, true) ~= nil
   local kept = {}
   for part in text:gmatch("[^/]+") do
-    if part:find("^GDRDMA") or part == "Shared" or part:find("^%d+%(?%d*%)?$") then break end
+    if part:find("^GDRDMA") or part == "Shared" or part:find("^%d") then break end
     kept[#kept + 1] = part
   end
   return table.concat(kept, "/"), gdr
@@ -116,7 +135,7 @@ local function read_version(self, line)
 end
 
 -- Plain words first: most lines of a long log hold none of them.
-local function read_line(self, line)
+local function read_statement(self, line)
   if has(line, "via ") and has(line, "->") then return read_channel(self, line) end
   if has(line, "NCCL version") then read_version(self, line) end
   if has(line, " : Using ") then read_using(self, line) end
@@ -127,6 +146,19 @@ local function read_line(self, line)
     if gdr then self.ring_gdr = gdr == "1" and self.ring_gdr ~= false end
   end
   if has(line, "Mismatched NCCL version detected") then self.mismatch = line:match("Mismatched NCCL version detected.*") end
+end
+
+-- A line that holds "NCCL INFO" twice is two: the ranks of a host share a file, and a write may come before the other's line end.
+local function read_line(self, line)
+  local at = 1
+  while true do
+    local _, mark = line:find(" NCCL INFO ", at, true)
+    local second = mark and line:find(" NCCL INFO ", mark, true)
+    if not second then break end
+    read_statement(self, line:sub(at, second - 1))
+    at = second
+  end
+  return read_statement(self, at == 1 and line or line:sub(at))
 end
 
 --- Read a log.

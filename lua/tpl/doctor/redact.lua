@@ -20,7 +20,7 @@ end
 ---@param names {hosts: string[], users: string[]}   what is known to name this host and its user
 ---@return tpl.doctor.Redactor
 function M.new(names)
-  local self = setmetatable({ uuids = {}, n = 0, words = {}, homes = {}, n_homes = 0 }, Redactor)
+  local self = setmetatable({ uuids = {}, n = 0, words = {}, homes = {}, n_homes = 0, cards = {}, n_cards = 0 }, Redactor)
   for word, list in pairs { host = names.hosts, user = names.users } do
     for _, name in ipairs(list) do
       if #name >= 3 and not COMMON[name:lower()] then
@@ -57,7 +57,18 @@ function Redactor:home(dir, name)
   return dir .. self.homes[name]
 end
 
-local SECRETS = { "hf_%w%w%w%w%w%w%w%w+", "sk%-[%w_-]+", "gh[posu]_%w+", "glpat%-[%w_-]+", "xox[abp]%-[%w-]+", "eyJ[%w_-]+%.[%w_.-]+", "AKIA%w+" }
+local SECRETS = { "hf_%w%w%w%w%w%w%w%w+", "sk%-[%w_-]+", "gh[posu]_%w+", "glpat%-[%w_-]+", "xox[abp]%-[%w-]+", "eyJ[%w_-]+%.[%w_.-]+", "AKIA%w+", "nvapi%-[%w_-]+" }
+local BYTE = "%x%x"
+local MAC = (BYTE .. "[:-]"):rep(5) .. BYTE
+
+--- A name that Linux makes of a MAC address (enx0011..): another one in its place, the same for the same card.
+function Redactor:interface(digits)
+  if not self.cards[digits] then
+    self.n_cards = self.n_cards + 1
+    self.cards[digits] = string.format("enx%012x", 0x020000000000 + self.n_cards)
+  end
+  return self.cards[digits]
+end
 
 --- Redact a text. Addresses of the network are taken out only where asked: VBIOS versions look like them.
 ---@param text string
@@ -69,11 +80,15 @@ function Redactor:text(text, with_addresses)
   text = text:gsub(UUID, function(uuid) return self:uuid(uuid) end)
   text = text:gsub("(/?home/)([%w._-]+)", function(dir, name) return self:home(dir, name) end)
   text = text:gsub("[%w._-]+@[%w._-]+", "user@host")
+  text = text:gsub("%f[%w]enx(" .. BYTE:rep(6) .. ")%f[^%w]", function(digits) return self:interface(digits) end)
+  text = text:gsub("%f[%w]" .. MAC .. "%f[^%w:]", "00:00:00:00:00:00")
+  text = text:gsub("([Ss]erial[%a ]*[:=]?%s*)%f[%w]%w*%d%w*", "%1X")
   text = text:gsub(", name=[^,]*", ", name=X") -- of a process, in the kernel's log
   for _, word in ipairs(self.longest) do text = text:gsub("%f[%w]" .. word:gsub("%p", "%%%0") .. "%f[^%w]", self.words[word]) end
   if with_addresses then
     text = text:gsub("%f[%d.]%d+%.%d+%.%d+%.%d+%f[^%d.]", "0.0.0.0")
     text = text:gsub("%f[%w:]%x+:%x*:%x*:%x*:[%x:]+", "::")
+    text = text:gsub("%f[%w]%x+:[%x:]*:[%x:]*", function(a) return a:find("::", 1, true) and "::" or nil end)
   end
   return text
 end

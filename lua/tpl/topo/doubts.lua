@@ -112,6 +112,14 @@ local function numa_unknown(t, add)
   if list[1] and gpus > 1 then add("numa_unknown", ("the NUMA node is unknown of %s"):format(#list == gpus and "every GPU" or named(list))) end
 end
 
+local function cards_unknown(t, add)
+  local list = {}
+  for _, d in ipairs(t.devices) do
+    if d.kind == "mig" and not (d.mig and d.mig.parent and t:dev(d.mig.parent)) then list[#list + 1] = label(t, d.uid) end
+  end
+  if list[1] and not has(t, "mig_parent_unknown") then add("mig_parent_unknown", ("the card of %s is not in the input"):format(named(list))) end
+end
+
 --- Add doubts; those that are already noted are not repeated.
 ---@param t tpl.Topo
 function M.add(t)
@@ -120,6 +128,7 @@ function M.add(t)
   wrong_data(t, add)
   missing_links(t, add)
   numa_unknown(t, add)
+  cards_unknown(t, add)
   forced_sys(t, add)
 end
 

@@ -10,7 +10,8 @@ local refuse = require("tpl.topo.import.refuse")
 
 local M = {}
 
-local max_bytes, max_text_bytes = 64 * 1024 * 1024, 2 * 1024 * 1024
+local max_bytes, max_text_bytes = 16 * 1024 * 1024, 2 * 1024 * 1024
+local head_bytes = 65536 -- of a large text: enough to see whether it is XML or a record
 
 -- Importers of plain text, in the order in which they write into one draft: those that name devices by index first.
 local text_importers = { "matrix", "nvlink", "smi_list", "smi_query", "slurm", "p2p", "lstopo_text" }
@@ -117,8 +118,15 @@ local function fill(draft, host, lines)
   for _, name in ipairs(text_importers) do require("tpl.topo.import." .. name).fill(draft, host, lines) end
 end
 
+-- Large XML and records are read; a large paste is refused before the whole of it is cleaned, which takes a second per 4 MiB.
+local function refuse_large(text, name)
+  if #text > max_bytes then fail(name, "larger than 16 MiB: no topology") end
+  if #text > max_text_bytes and M.kind(page_of.clean(text:sub(1, head_bytes))) == "text" then
+    fail(name, "text larger than 2 MiB: cut the topology out of it")
+  end
+end
+
 local function read_text(text, name)
-  if #text > max_text_bytes then fail(name, "text larger than 2 MiB: cut the topology out of it") end
   local page = page_of.read(text, name)
   local draft = draft_of.new(page.name)
   if page.stripped then draft:doubt(page.stripped, "prefix", "what a log puts before its lines was taken away") end
@@ -147,7 +155,7 @@ end
 function M.read(text, name)
   name = name or "topology"
   if type(text) ~= "string" then err.throw { code = "usage", message = "topo.import: a text is needed, got " .. type(text) } end
-  if #text > max_bytes then fail(name, "larger than 64 MiB: no topology") end
+  refuse_large(text, name)
   local clean = page_of.clean(text)
   local kind, instead = M.kind(clean)
   if not kind then fail(name, "this is " .. instead .. "; it is not read as a topology") end

@@ -104,6 +104,17 @@ describe("tpl.topo.import.record", function()
       assert.is_truthy(e.message:find(want[2], 1, true), text .. ": " .. e.message)
     end
   end)
+  it("refuses JSON of something else, and CPU lists that are none", function()
+    assert.matches("none of its keys", refusal('{"model": 1}').message)
+    assert.same({}, record.read("{}", "box.json").devices)
+    for _, cpus in ipairs { "5-2", "all", "0-3,x" } do
+      local e = refusal("devices:\n- {uid: a}\n- {uid: b, cpus: '" .. cpus .. "'}\n")
+      assert.equal("box.yaml:3", e.where)
+      assert.matches("CPU list", e.message)
+    end
+    assert.same({ "3", "" }, { record.read("devices: [{cpus: 3}]\n", "x").devices[1].cpus, record.read("devices: [{cpus: ''}]\n", "x").devices[1].cpus })
+  end)
+
   it("refuses what is no YAML or JSON", function()
     assert.equal("box.yaml:2", refusal("devices:\n- [").where)
     assert.equal("box.yaml:1", refusal('{"devices": [1').where)

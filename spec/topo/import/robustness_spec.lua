@@ -64,6 +64,14 @@ describe("damaged topology texts", function()
     end
   end)
 
+  it("too large for a paste are refused before the whole is looked at", function()
+    local row, start = "GPU0\t X \tNV4\tNODE\tSYS\t0-15\t0\n", os.clock()
+    local record, e = err.try(import.read, "\tGPU0\tGPU1\tGPU2\tGPU3\n" .. row:rep(300000), "big.txt")
+    assert.is_nil(record)
+    assert.matches("larger than 2 MiB", e.message)
+    assert.is_true(os.clock() - start < 0.5)
+  end)
+
   it("with random bytes are refused", function()
     for _ = 1, 20 do
       local bytes = {}

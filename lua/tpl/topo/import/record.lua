@@ -138,6 +138,15 @@ local function check_devices(record, hosts, fail)
   return known
 end
 
+-- Every field of a record may be absent, but an object with other keys only is another program's file.
+local function json_of_something_else(value)
+  if type(value) ~= "table" or next(value) == nil or #value > 0 then return false end
+  for key in pairs(value) do
+    if schema.record.fields[key] then return false end
+  end
+  return true
+end
+
 --- Read a record.
 ---@param text string
 ---@param name string
@@ -155,6 +164,7 @@ function M.read(text, name)
   if type(value) == "table" and type(value.devices) == "table" and #value.devices > MAX_DEVICES then
     fail("devices", ("more than %d devices; a host may have 'repeat'"):format(MAX_DEVICES))
   end
+  if json_of_something_else(value) then fail("", "JSON that is no record: none of its keys is a field of one") end
   local extra = {}
   local record = schema.check(value, fail, function(path, hint)
     if #extra == MAX_UNKNOWN then return end

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Describe the fields of a topology record (design/interface.md, `tpl topo`): types, ranges, words. A pure table and a walk over it.
 -- Whatever a field's type, absent (or null) is allowed: unknown. A field that is not described is kept and reported, since a newer version may write it.
+local cpuset = require("tpl.topo.cpuset")
 local json = require("tpl.json")
 local suggest = require("tpl.suggest")
 local util = require("tpl.util")
@@ -32,6 +33,12 @@ local function spelled(format)
   end
 end
 
+local function cpus(v)
+  local ok, _, instead = spelled("%d")(v)
+  local set = ok and (instead or v)
+  return ok and (set == "" or cpuset.parse(set) ~= nil), "a CPU list such as 0-15,32-47", instead
+end
+
 local function list(of) return { list = of } end
 
 local function fields(t) return { fields = t } end
@@ -47,13 +54,13 @@ M.record = fields {
   schema = text, source = fields { kind = text, files = list(text) },
   hosts = list(fields {
     id = text, ["repeat"] = between(1, 65536), driver = spelled("%.14g"), cuda = spelled("%.1f"),
-    numa = list(fields { id = numa, cpus = spelled("%d"), mem_bytes = whole, package = any, distances = list(number) }),
+    numa = list(fields { id = numa, cpus = cpus, mem_bytes = whole, package = any, distances = list(number) }),
     cpu = fields { vendor = text, model = text, isa = list(text), arch = text },
   }),
   networks = list(fields { hosts = list(text), gb_s = number, us = number, kind = text }),
   devices = list(fields {
     uid = text, kind = word("gpu", "mig", "cpu"), host = text, index = whole, uuid = text, pci = text, name = text, sm = spelled("%.1f"), vbios = text,
-    numa = numa, cpus = spelled("%d"), mem_bytes = whole, free_bytes = whole,
+    numa = numa, cpus = cpus, mem_bytes = whole, free_bytes = whole,
     mig = fields { mode = word("on", "off"), pending = any, parent = text, profile = text },
     fabric = fields { state = text, status = text, health = text, cluster = text, clique = any },
     pcie = fields { gen = between(1, 8), width = between(1, 64) },
