@@ -180,8 +180,17 @@ local function add_excluded(excluded, more)
   end
 end
 
+-- The machine has devices of the kind, and something is wrong with each of them.
+local function refuse_none(excluded, where)
+  local why = util.map(excluded, function(x) return ("%s: %s"):format(x.uid, x.why) end)
+  for i = #why, 9, -1 do why[i] = nil end
+  if #excluded > 8 then why[9] = ("and %d more"):format(#excluded - 8) end
+  err.throw { code = "no_fit", exit = 4, where = where or "place", message = "no device may be used: " .. table.concat(why, "; ") }
+end
+
 local function by_policy(args, topo, uids, excluded)
   local deploy = args.deploy
+  if #uids == 0 and #excluded > 0 then refuse_none(excluded, deploy.origin and deploy.origin.where) end
   local policy, e = policies.load(deploy.place, deploy.origin and deploy.origin.dir)
   if not policy then err.throw(e) end
   local want = M.wish(deploy, args.mesh_n)

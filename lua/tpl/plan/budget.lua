@@ -61,7 +61,7 @@ end
 ---@param has_next boolean      talks to other stages
 function M.other_bytes(device, group_class, has_next)
   if device.kind == "cpu" then return OTHER end
-  return require("tpl.cost.memory").other(device.kind, group_class, has_next)
+  return math.ceil(require("tpl.cost.memory").other(device.kind, group_class, has_next))
 end
 
 -- -- Pools ------------------------------------------------------------------------------------------------------------
