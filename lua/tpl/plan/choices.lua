@@ -56,7 +56,7 @@ local function priced(plan, asked)
   local want = candidates.want(plan.topo, plan.shape, place.wish(deploy, asked.tp))
   want.pp = asked.pp
   local list, refused = candidates.enumerate(plan.topo, plan.shape, want, uids)
-  return candidates.sort(list, want.goal)[1], refused[1], uids, list
+  return candidates.sort(list, want.goal)[1], refused[1], list
 end
 
 -- The size alone, without the pipeline that makes it fit, when only the size was asked for.
@@ -81,12 +81,9 @@ function M.why_not(plan, text)
     out.why = "it is what this plan does"
     return out
   end
-  local best, refused, uids, list = priced(plan, asked)
-  if refused and not best then
-    out.rule, out.why = "forbidden", refused.why
-  elseif not best then
-    local n = (asked.tp or 1) * (asked.pp or 1)
-    out.rule, out.why = "devices", ("%s needs %d devices, %d may be used"):format(text, n, #uids)
+  local best, refused, list = priced(plan, asked)
+  if not best then
+    out.rule, out.why = refused.rule or "forbidden", refused.why
   elseif not best.fits then
     out.rule, out.why = "memory", ("%s: %s"):format(best.name, best.why)
   elseif best.unmet > 0 then
