@@ -9,5 +9,5 @@ local decide = require "tpl.place.decide"
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
   if decide.is_cpus(topo, want.uids) then return decide.cpus(topo, model, want) end
-  return decide.choose(topo, model, want, decide.attempts(topo, want.uids))
+  return decide.choose(topo, model, want, decide.attempts(topo, want.uids, want.own))
 end

@@ -6,5 +6,5 @@ local decide = require "tpl.place.decide"
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
   want.goal = "latency"
-  return decide.choose(topo, model, want, decide.attempts(topo, want.uids))
+  return decide.choose(topo, model, want, decide.attempts(topo, want.uids, want.own))
 end

@@ -43,7 +43,7 @@ end
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local quiet, excluded = pools.quiet(topo, want.uids)
+  local quiet, excluded = pools.quiet(topo, want.uids, want.own)
   local nodes, unknown = by_node(topo, quiet)
   for _, x in ipairs(unknown) do excluded[#excluded + 1] = x end
   local attempts, all = {}, {}

@@ -17,7 +17,7 @@ end
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local quiet, excluded = pools.quiet(topo, want.uids)
+  local quiet, excluded = pools.quiet(topo, want.uids, want.own)
   local list, n_pairs = {}, 0
   for _, pool in ipairs(pools.alike(topo, quiet)) do
     local found = nvlink_pairs(topo, pool.uids)

@@ -7,7 +7,7 @@ local pools = require "tpl.place.pools"
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local quiet, excluded = pools.quiet(topo, want.uids)
+  local quiet, excluded = pools.quiet(topo, want.uids, want.own)
   local tp = want.tp or 1
   local pp = want.pp or math.min(math.floor(#quiet / tp), model.n_layer)
   if pp < 1 then return nil, "no device may be used" end

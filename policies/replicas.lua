@@ -6,7 +6,7 @@ local decide = require "tpl.place.decide"
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local attempts = decide.attempts(topo, want.uids)
+  local attempts = decide.attempts(topo, want.uids, want.own)
   for _, attempt in ipairs(attempts) do
     local least = math.huge
     for _, c in ipairs((candidates.enumerate(topo, model, want, attempt.uids))) do

@@ -52,7 +52,7 @@ end
 local function place(topo, model, want)
   want = candidates.want(topo, model, want)
   want.replicas = want.replicas or 1
-  local quiet, excluded = pools.quiet(topo, want.uids)
+  local quiet, excluded = pools.quiet(topo, want.uids, want.own)
   local kinds, all_whole = pools.alike(topo, quiet), {}
   for _, pool in ipairs(kinds) do
     pool.list, pool.whole = order(topo, pool.uids)

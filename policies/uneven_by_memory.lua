@@ -7,7 +7,7 @@ local pools = require "tpl.place.pools"
 
 return function(topo, model, want)
   want = candidates.want(topo, model, want)
-  local quiet, excluded = pools.quiet(topo, want.uids)
+  local quiet, excluded = pools.quiet(topo, want.uids, want.own)
   local tp = want.tp or #quiet
   local why = candidates.forbids(model, tp, #quiet)
   if why then return nil, why end

@@ -121,19 +121,36 @@ local function assign(topo, uids, sizes, where)
   return out
 end
 
-local function by_name(topo, uids, excluded, stages, where)
+-- Replicas of stages that have no devices, each on the best groups that are left; the stages get those of the first.
+local function copies(topo, uids, stages, n, where)
+  local sizes, out = {}, {}
+  for i = 1, n * #stages do sizes[i] = stages[(i - 1) % #stages + 1].n end
+  local lists = assign(topo, uids, sizes, where)
+  for i, s in ipairs(stages) do s.devices = lists[i] end
+  for r = 1, n do
+    out[r] = { stages = util.map(stages, util.copy) }
+    for i, s in ipairs(out[r].stages) do s.devices = lists[(r - 1) * #stages + i] end
+  end
+  return out
+end
+
+local function by_name(topo, uids, excluded, stages, where, n)
   local missing = {}
   for i, s in ipairs(stages) do if not s.devices then missing[#missing + 1] = i end end
   if #missing > 0 and #missing < #stages then
     err.throw { code = "script", where = where, message = ("stages: stage %d has no devices, others have"):format(missing[1] - 1) }
   end
+  local replicas = { { stages = stages } }
   if #missing > 0 then
-    for i, list in ipairs(assign(topo, uids, util.map(stages, function(s) return s.n end), where)) do stages[i].devices = list end
+    replicas = copies(topo, uids, stages, n, where)
+  elseif n > 1 then
+    err.throw { code = "script", where = where, message = ("replicas = %d, but stages name the devices of one"):format(n),
+      hint = "stages without devices, or replicas = 1" }
   else
     check_devices(topo, uids, stages, where)
   end
   local reason = #missing > 0 and "stages are given; devices by the best groups" or "stages name their devices"
-  return { policy = "stages", where = where or "stages", reasons = { reason }, excluded = excluded, alternatives = {}, replicas = { { stages = stages } } }
+  return { policy = "stages", where = where or "stages", reasons = { reason }, excluded = excluded, alternatives = {}, replicas = replicas }
 end
 
 -- A policy may leave devices to the planner: CPU ranks, as many as the mesh has, on groups of cores.
@@ -180,12 +197,21 @@ local function add_excluded(excluded, more)
   end
 end
 
+-- The machine has devices of the kind, and something is wrong with each of them.
+local function refuse_none(excluded, where)
+  local why = util.map(excluded, function(x) return ("%s: %s"):format(x.uid, x.why) end)
+  for i = #why, 9, -1 do why[i] = nil end
+  if #excluded > 8 then why[9] = ("and %d more"):format(#excluded - 8) end
+  err.throw { code = "no_fit", exit = 4, where = where or "place", message = "no device may be used: " .. table.concat(why, "; ") }
+end
+
 local function by_policy(args, topo, uids, excluded)
   local deploy = args.deploy
+  if #uids == 0 and #excluded > 0 then refuse_none(excluded, deploy.origin and deploy.origin.where) end
   local policy, e = policies.load(deploy.place, deploy.origin and deploy.origin.dir)
   if not policy then err.throw(e) end
   local want = M.wish(deploy, args.mesh_n)
-  want.uids = uids
+  want.uids, want.own = uids, deploy.devices.only and named(topo, deploy.devices.only, "only", deploy.origin and deploy.origin.where)
   local answer, more = policies.run(policy, topo, args.shape, want)
   if not answer then err.throw(more) end
   add_excluded(excluded, answer.excluded)
@@ -213,12 +239,12 @@ function M.resolve(args)
   if kinds.cpu then
     local n = 0
     for _, s in ipairs(args.stages or {}) do n = n + s.n end
-    topo = split.cpus(topo, args.stages and n or (args.mesh_n or 1) * deploy.pp * (deploy.replicas or 1))
+    topo = split.cpus(topo, (args.stages and n or (args.mesh_n or 1) * deploy.pp) * (deploy.replicas or 1))
   end
   local uids, excluded = M.usable(topo, deploy, kinds)
   local placed
   if args.stages then
-    placed = by_name(topo, uids, excluded, args.stages, where)
+    placed = by_name(topo, uids, excluded, args.stages, where, deploy.replicas or 1)
   else
     placed, topo = by_policy(args, topo, uids, excluded)
   end

@@ -102,6 +102,8 @@ local function tokens(name)
   local out = {}
   for w in name:lower():gsub("^grid%s+", "grid "):gmatch("[%w]+") do
     w = w:gsub("^sxm%d$", "sxm"):gsub("^(%d+)g$", "%1gb"):gsub("^edition$", ""):gsub("^workstation$", "")
+    local number = w:match("^rtx(%w+)$") -- "rtx4090" is how people write it
+    if number then out.rtx, w = true, number end
     if w ~= "" and not noise[w] then out[w] = true end
   end
   return out

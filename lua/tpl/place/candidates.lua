@@ -65,7 +65,9 @@ local function stages_of(topo, model, want, list, how, cut)
   local stages, is_uneven = {}, how == "uneven"
   for i, group in ipairs(list) do
     local s = { devices = group, layers = cut and cut[i] or nil }
-    if how == "ep" then
+    if want.mesh and want.mesh ~= ("tp=%d"):format(#group) then -- the deployment says how the ranks of a stage are split
+      s.mesh = want.mesh
+    elseif how == "ep" then
       s.mesh = ("dp=%d:batch"):format(#group)
     elseif want.shares and #want.shares == #group then
       s.shares = want.shares
@@ -104,12 +106,15 @@ local function price(c, want)
   c.score = want.goal == "latency" and 1e6 / e.itl_us or e.served_tok_s * c.n
   c.why = ("%.0f tok/s when full, %.1f ms a token at %d requests, %.0f %% of it communication"):format(e.served_tok_s * c.n, e.itl_us / 1e3,
     want.concurrency, 100 * e.decode_comm_share)
-  if not c.fits then c.why = (e.why or ("room for %d KV tokens, %d are wanted"):format(e.kv_tokens, wanted_tokens(want))) .. "; " .. c.why end
+  if c.fits then return c end
+  local short = e.why or ("room for %d KV tokens, %d are wanted"):format(e.kv_tokens, wanted_tokens(want))
+  c.why = c.holds_one and short .. "; " .. c.why or ("%s; not even one request of %d tokens fits"):format(short, want.context)
   return c
 end
 
-local function name_of(tp, pp, n, how)
-  return ("%s pp=%d%s%s"):format(how == "ep" and ("dp=%d ep=%d"):format(tp, tp) or ("tp=%d"):format(tp), pp, n > 1 and (" x%d"):format(n) or "",
+local function name_of(mesh, tp, pp, n, how)
+  local split = mesh or how == "ep" and ("dp=%d ep=%d"):format(tp, tp) or ("tp=%d"):format(tp)
+  return ("%s pp=%d%s%s"):format(split, pp, n > 1 and (" x%d"):format(n) or "",
     how == "uneven" and " uneven" or "")
 end
 
@@ -174,7 +179,7 @@ local function candidate(topo, model, want, chains, how)
   local replicas = {}
   local cut = cutter(topo, model, want)
   for i, chain in ipairs(chains) do replicas[i] = { stages = stages_of(topo, model, want, chain, how, cut(chain)) } end
-  local c = { name = name_of(tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
+  local c = { name = name_of(want.mesh, tp, pp, #chains, how), tp = tp, pp = pp, n = #chains, replicas = replicas, uneven = how == "uneven",
     is_ep = how == "ep", is_wide = spans_hosts(topo, first[1]),
     is_mixed = is_mixed(topo, first) }
   c.estimate = worst_estimate(topo, model, want, chains, replicas)
@@ -210,8 +215,8 @@ end
 function M.one(topo, model, want, uids, tp, pp, list)
   list = list or groups.partition(topo, uids, tp)
   local n = math.floor(#list / pp)
-  if n < 1 then return {} end
-  n = math.min(n, want.replicas or n)
+  if n < (want.replicas or 1) then return {} end
+  n = want.replicas or n
   local chains = chains_of(topo, list, pp, n)
   local out = { candidate(topo, model, want, chains, "even") }
   local differs = false
@@ -239,9 +244,19 @@ local function depths(want, n_groups, n_layer)
   return out
 end
 
+-- What must be said when nothing is left to price.
+local function too_few(want, uids)
+  local asked, n = {}, 1
+  for _, key in ipairs { "tp", "pp", "replicas" } do
+    if want[key] then asked[#asked + 1], n = ("%s=%d"):format(key, want[key]), n * want[key] end
+  end
+  local name = table.concat(asked, " ")
+  return { name = name, rule = "devices", why = ("%s needs %d devices, %d may be used"):format(name, n, #uids) }
+end
+
 --- Price everything on one pool of devices.
 ---@return tpl.Candidate[]
----@return {name: string, why: string}[] refused   sizes that a rule forbids
+---@return {name: string, why: string, rule: string?}[] refused   sizes that a rule forbids; rule "devices": too few of them
 function M.enumerate(topo, model, want, uids)
   local out, refused = {}, {}
   for _, tp in ipairs(sizes(want, #uids)) do
@@ -255,6 +270,7 @@ function M.enumerate(topo, model, want, uids)
       end
     end
   end
+  if #out == 0 and #refused == 0 then refused[1] = too_few(want, uids) end
   return out, refused
 end
 
@@ -336,8 +352,8 @@ local function sort_short(list)
   resort(list, n_near(list, kv_of, NEAR_KV), by_score)
 end
 
--- What stands above all prices: it holds what is wanted and keeps the requirements.
-local function rank(c) return (c.fits and 0 or 1e6) + c.unmet end
+-- What stands above all prices: it holds what is wanted, or one request at least, and keeps the requirements.
+local function rank(c) return (c.fits and 0 or c.holds_one and 1e6 or 2e6) + c.unmet end
 
 --- Order candidates, best first: those that hold what is wanted, then the better score, then the simpler.
 ---@param list tpl.Candidate[]

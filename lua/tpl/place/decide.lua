@@ -14,9 +14,10 @@ local function labelled(device) return #(device.labels or {}) > 0 end
 
 --- Give the sets of devices to try, in order: one kind of quiet devices after the other, all quiet ones together, then those that
 --- a process uses as well. Labelled devices are in none.
+---@param own table<string, boolean>?   as pools.quiet takes them
 ---@return {uids: string[], what: string, excluded: table[]}[]
-function M.attempts(topo, uids)
-  local quiet, occupied = pools.quiet(topo, uids)
+function M.attempts(topo, uids, own)
+  local quiet, occupied = pools.quiet(topo, uids, own)
   local out, kinds = {}, pools.alike(topo, quiet)
   for _, pool in ipairs(kinds) do
     local excluded = {}
@@ -109,6 +110,26 @@ local function layers_gain(topo, model, want, best)
   return ("layers cut by memory: +%d KV tokens (%+.0f %%) over an even cut"):format(gain, 100 * gain / even.kv_tokens)
 end
 
+-- Bytes that the fullest rank lacks for one request.
+local function lacking(c, context)
+  local most = 0
+  for _, r in ipairs(c.estimate.ranks) do
+    local needed = r.weights + r.arena + r.comm + r.other + r.kv_full_per_token * context + r.kv_window_bytes
+    most = math.max(most, needed - r.capacity)
+  end
+  return most
+end
+
+-- Of candidates that all hold too little: the one that comes closest.
+local function closest_of(list, context)
+  local closest, least
+  for _, c in ipairs(list) do
+    local bytes = lacking(c, context)
+    if not closest or bytes < least then closest, least = c, bytes end
+  end
+  return closest
+end
+
 --- Make a placement of the best of some candidates.
 ---@param list tpl.Candidate[]
 ---@param attempt {what: string, excluded: table[]}   the devices they are on
@@ -120,7 +141,10 @@ function M.among(topo, model, want, list, attempt, refused, others)
   candidates.sort(list, want.goal)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
-  if not best.holds_one then return nil, ("%s: %s"):format(best.name, best.why) end
+  if not best.holds_one then
+    local closest = closest_of(list, want.context)
+    return nil, ("%s: %s"):format(closest.name, closest.why)
+  end
   local gain = uneven_gain(others or list, best) or layers_gain(topo, model, want, best)
   return { replicas = best.replicas, excluded = attempt.excluded, alternatives = alternatives_of(others or list, best, refused or {}),
     reasons = reasons_for(topo, model, want, best, attempt, gain and { gain }) }

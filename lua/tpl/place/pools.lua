@@ -24,12 +24,13 @@ end
 --- Part devices into quiet ones and ones that somebody else uses.
 ---@param topo tpl.Topo
 ---@param uids string[]
+---@param own table<string, boolean>?   devices that the deployment names itself: never somebody else's
 ---@return string[] quiet
 ---@return {uid: string, why: string}[] occupied
-function M.quiet(topo, uids)
+function M.quiet(topo, uids, own)
   local quiet, occupied = {}, {}
   for _, uid in ipairs(uids) do
-    local why = M.occupied(topo:dev(uid))
+    local why = not (own and own[uid]) and M.occupied(topo:dev(uid))
     if why then occupied[#occupied + 1] = { uid = uid, why = why } else quiet[#quiet + 1] = uid end
   end
   return quiet, occupied

@@ -34,7 +34,7 @@ local function parse(text)
     end
     out[key] = tonumber(value)
   end
-  if not next(out) or text:gsub("%w+%s*=%s*%d+", ""):find("[^%s,]") then
+  if not next(out) or out.tp == 0 or out.pp == 0 or text:gsub("%w+%s*=%s*%d+", ""):find("[^%s,]") then
     err.throw { code = "usage", where = "--why-not", message = ("'%s' is not of the form \"tp=4\" or \"tp=2 pp=2\""):format(text) }
   end
   return out
@@ -56,34 +56,43 @@ local function priced(plan, asked)
   local want = candidates.want(plan.topo, plan.shape, place.wish(deploy, asked.tp))
   want.pp = asked.pp
   local list, refused = candidates.enumerate(plan.topo, plan.shape, want, uids)
-  return candidates.sort(list, want.goal)[1], refused[1], uids
+  return candidates.sort(list, want.goal)[1], refused[1], list
+end
+
+-- The size alone, without the pipeline that makes it fit, when only the size was asked for.
+local function too_small(asked, best, list)
+  if asked.pp or best.pp == 1 then return nil end
+  for _, c in ipairs(list) do
+    if c.pp == 1 and not c.fits then return c end
+  end
 end
 
 --- Say why a cut was not taken: the rule that forbids it, or the price that lost.
 ---@param plan table
 ---@param text string     "tp=4", "tp=2 pp=2"
----@return table   {asked, taken, rule, why, price{...}, chosen{...}}
+---@return table   {asked, taken, rule, why, price{tok_s, itl_us, kv_tokens, replicas}, chosen{the same}}; times and tokens of one replica
 function M.why_not(plan, text)
   local asked = parse(text)
   local out = { asked = text, taken = is_taken(plan, asked), rule = json.null, why = json.null, price = json.null, chosen = json.null }
   local chosen = plan.cost
-  if chosen then out.chosen = { tok_s = or_null(chosen.tok_s), itl_us = or_null(chosen.itl_us), kv_tokens = plan.kv.tokens } end
+  if chosen then out.chosen = { tok_s = or_null(chosen.tok_s), itl_us = or_null(chosen.itl_us), kv_tokens = plan.kv.tokens,
+      replicas = #plan.placed.replicas } end
   if out.taken then
     out.why = "it is what this plan does"
     return out
   end
-  local best, refused, uids = priced(plan, asked)
-  if refused and not best then
-    out.rule, out.why = "forbidden", refused.why
-  elseif not best then
-    local n = (asked.tp or 1) * (asked.pp or 1)
-    out.rule, out.why = "devices", ("%s needs %d devices, %d may be used"):format(text, n, #uids)
+  local best, refused, list = priced(plan, asked)
+  if not best then
+    out.rule, out.why = refused.rule or "forbidden", refused.why
   elseif not best.fits then
     out.rule, out.why = "memory", ("%s: %s"):format(best.name, best.why)
   elseif best.unmet > 0 then
     out.rule, out.why = "require", ("%s: %s"):format(best.name, best.why)
   else
-    out.rule, out.why = "price", ("%s: %s"):format(best.name, best.why)
+    local small = too_small(asked, best, list)
+    out.rule, out.why = small and "memory" or "price", ("%s: %s"):format(best.name, best.why)
+    if small then out.why = ("%s: %s; with a pipeline %s"):format(small.name, small.why, out.why) end
+    if plan.placed.reasons[1] then out.why = ("%s; taken: %s"):format(out.why, plan.placed.reasons[1]) end
     out.price = { tok_s = best.estimate.tok_s, itl_us = best.estimate.itl_us, kv_tokens = best.estimate.kv_tokens, replicas = best.n }
   end
   return out

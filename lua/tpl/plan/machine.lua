@@ -33,7 +33,7 @@ end
 local function is_gpu(d) return d.kind == "gpu" or d.kind == "mig" end
 
 local function known_names(gpus)
-  return table.concat(util.map(gpus.list, function(gpu) return gpu.words[1] end), ", ")
+  return table.concat(util.map(gpus.list, function(gpu) return (gpu.words[1]:gsub(" ", "-")) end), ", ")
 end
 
 --- Fill in what GPUs are from the words of --assume ("gpu=h100-sxm-80gb"), and memory from the model's name.

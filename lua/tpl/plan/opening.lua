@@ -23,17 +23,27 @@ local function shape_of(config, tensors, where)
   return shape
 end
 
--- A family without a definition: its shape, and what was said against running it.
+-- What a user is told of a model that is planned but cannot be run.
+local function warning(shape, refused, path)
+  if shape.has_definition then
+    return { code = "not_runnable", where = refused.where or path,
+      message = ("this version plans and prices the model but does not run it: %s"):format(refused.message) }
+  end
+  return { code = "no_definition", where = path,
+    message = ("tpl has no definition of %s: memory is planned from its config, programs and cost are not"):format(shape.arch) }
+end
+
+-- A model that this version cannot run: its shape, and what was said against running it. A family with a definition has a price
+-- too; its weights are in a format that nothing here computes with.
 local function outline(found, refused)
   local raw, path = configs.raw(found)
   if not raw then err.throw(refused) end
   local shape, e = shapes.of(raw, nil, path)
   if not shape then err.throw(e.code == "unsupported" and refused or e) end
-  shape.has_definition = false
+  shape.has_definition = find.script("models", shape.arch) ~= nil
   local config = { arch = shape.arch, n_layer = shape.n_layer, vocab = shape.vocab, hidden = shape.hidden, context = shape.context }
   return { config = config, path = found.path, dir = find.dirname(path), shape = shape, refused = refused,
-    warnings = { { code = "no_definition", where = path,
-      message = ("tpl has no definition of %s: memory is planned from its config, programs and cost are not"):format(shape.arch) } } }
+    warnings = { warning(shape, refused, path) } }
 end
 
 --- Find and open the model of a deployment, or throw.

@@ -45,7 +45,8 @@ local function ranks_of(plan, estimate, replica, list, index)
       at = at + 1
       local e = estimate.ranks[at]
       list[#list + 1] = { rank = index * plan.n_ranks + at - 1, local_rank = r - 1, replica = index, stage = s, device = plan.topo:dev(uid),
-        weights = e.weights, arena = e.arena, comm = e.comm, io = 0, other = e.other, kv_per_token = e.kv_full_per_token, window_bytes = e.kv_window_bytes,
+        weights = math.ceil(e.weights), arena = math.ceil(e.arena), comm = math.ceil(e.comm), io = 0, other = math.ceil(e.other),
+        kv_per_token = e.kv_full_per_token, window_bytes = e.kv_window_bytes,
         shards = shards_of(plan, s, r) }
     end
   end

@@ -18,7 +18,7 @@ end
 ---@param plan table
 ---@return table?   as cost.estimate gives
 function M.of(plan)
-  if plan.open.refused then return nil end
+  if not plan.shape.has_definition then return nil end
   local stages = {}
   for i, s in ipairs(plan.stages) do
     stages[i] = { devices = s.devices, layers = { s.first, s.last }, shares = shares_of(s), mesh = tostring(s.mesh) }

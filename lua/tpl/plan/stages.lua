@@ -82,13 +82,20 @@ function M.mesh_n(deploy)
   if type(deploy.layout) == "table" and deploy.layout.mesh then return mesh_of.new(deploy.layout.mesh).n end
 end
 
+-- Shares by axis: those of the stage, else the deployment's, else those that its layout table brings.
+local function shares_for(s, deploy)
+  if s.shares then return s.shares[1] and { tp = s.shares } or s.shares end
+  local layout = s.layout or deploy.layout
+  return deploy.shares or type(layout) == "table" and layout.shares or nil
+end
+
 local function from_list(list, deploy, n_layer, where)
   local out = {}
   for i, s in ipairs(list) do
     local layers = s.layers
     if layers == nil or layers == "all" then layers = { 0, n_layer - 1 } end
     local spec = { first = layers[1], last = layers[2], mesh = s.mesh or deploy.mesh, layout = s.layout or deploy.layout,
-      shares = s.shares or deploy.shares, devices = s.devices }
+      shares = shares_for(s, deploy), devices = s.devices }
     if s.devices and not spec.mesh and #s.devices > 1 then spec.mesh = mesh_of.new { { "tp", #s.devices } } end
     spec.n = ranks_of(spec)
     if s.devices and #s.devices ~= spec.n then
@@ -138,11 +145,6 @@ local function mesh_for(s, deploy)
   local layout = s.layout or deploy.layout
   if type(layout) == "table" and layout.mesh then return nil end
   return mesh_of.new { { "tp", #s.devices } }
-end
-
-local function shares_for(s, deploy)
-  if not s.shares then return deploy.shares end
-  return s.shares[1] and { tp = s.shares } or s.shares
 end
 
 --- Give the stages of a placement's replica. Stages without layers are cut by cost.
