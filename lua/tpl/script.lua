@@ -7,9 +7,16 @@ local find = require("tpl.find")
 
 local M = {}
 
+-- Standard output belongs to the command (one JSON object, rows): what a script prints is a log.
+local function print_log(...)
+  local parts = {}
+  for i = 1, select("#", ...) do parts[i] = tostring((select(i, ...))) end
+  io.stderr:write(table.concat(parts, "\t"), "\n")
+end
+
 --- Make the globals of a script.
 local function environment(extra)
-  local env = { arg = rawget(_G, "arg") }
+  local env = { arg = rawget(_G, "arg"), print = print_log }
   env._G = env
   for k, v in pairs(extra or {}) do env[k] = v end
   return setmetatable(env, {

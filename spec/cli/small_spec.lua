@@ -41,6 +41,19 @@ describe("tpl.script", function()
     assert.equal(4, script.line_of(text, "x.model", 5))
     assert.is_nil(script.line_of(text, "other", 5))
   end)
+
+  it("sends what a script prints to standard error: standard output is the command's", function()
+    local name = os.tmpname()
+    local f = assert(io.open(name, "w"))
+    f:write("print('to be', 1, nil)\nreturn 7\n")
+    f:close()
+    local said, stderr = "", io.stderr
+    io.stderr = { write = function(_, ...) said = said .. table.concat({ ... }) end }
+    local ok, value = pcall(script.run, name)
+    io.stderr = stderr
+    os.remove(name)
+    assert.same({ true, 7, "to be\t1\tnil\n" }, { ok, value, said })
+  end)
 end)
 
 describe("tpl.report", function()

@@ -2,7 +2,6 @@
 -- Expected values: each fixture's machine as its README row states it (spec/fixtures/topologies), and the rules of the tool's own legend.
 local see = require("spec.topo.import.support")
 local import = require("tpl.topo.import")
-local matrix = require("tpl.topo.import.matrix")
 
 describe("tpl.topo.import.matrix: repairs", function()
   it("takes glued header labels apart and reads SOC as SYS", function()
@@ -207,14 +206,6 @@ describe("tpl.topo.import.matrix: facts", function()
       assert.is_nil(d.uuid)
       assert.is_nil(d.pci)
     end
-  end)
-
-  it("has detect and read of its own", function()
-    local text = see.fixture_text("ring.topo.txt")
-    assert.is_true(matrix.detect(text))
-    assert.is_false(matrix.detect("GPU 0: NVIDIA L4 (UUID: GPU-1)\n"))
-    assert.equal("matrix", matrix.read(text, "ring").source.kind)
-    assert.has_error(function() matrix.read("nothing", "x") end)
   end)
 end)
 

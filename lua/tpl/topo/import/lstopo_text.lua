@@ -3,10 +3,8 @@
 --- CPUs are nearest. Nodes that are the memory of a GPU (POWER9, Grace) have no CPUs and are no place for a process. There are no GPU
 --- links in this text.
 ---
---- Contents: one line - the tree (by indentation) - CPUs of nodes - detect, fill, read
+--- Contents: one line - the tree (by indentation) - CPUs of nodes - fill
 local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
-local page_of = require("tpl.topo.import.page")
 
 local M = {}
 
@@ -223,22 +221,6 @@ function M.fill(draft, host, lines)
   add_cpus(nodes, by_place)
   facts_of(host, nodes, list)
   add_devices(draft, host, nodes, by_place)
-end
-
---- Say whether a text is such a tree.
----@param text string
----@return boolean
-function M.detect(text) return is_lstopo(page_of.read(text).lines) end
-
---- Read a text into a partial record. Raises code "format" when it is no such tree.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds["lstopo-text"] then err.throw { code = "format", message = "no tree of lstopo", where = name } end
-  return draft:record()
 end
 
 return M

@@ -2,13 +2,10 @@
 --- Read `nvidia-smi topo -m` (and -mp): devices, links, NICs and affinities of every such table of a page.
 --- NV# in a cell is the number of NVLinks and hides the PCIe path of that pair; -mp shows the PCIe path and hides NVLink.
 ---
---- Contents: facts of one table (pairs, NICs, affinities) - switch rule - which host a table belongs to - detect, fill, read
+--- Contents: facts of one table (pairs, NICs, affinities) - switch rule - which host a table belongs to - fill
 local affinity = require("tpl.topo.import.grid_affinity")
 local columns = require("tpl.topo.import.grid_columns")
-local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
 local grid_of = require("tpl.topo.import.grid")
-local page_of = require("tpl.topo.import.page")
 local words = require("tpl.topo.import.words")
 
 local M = {}
@@ -277,27 +274,6 @@ function M.fill(draft, host, lines)
   note_hidden(draft, grids)
   M.infer_switches(host)
   for i = before + 1, #draft.hosts do M.infer_switches(draft.hosts[i]) end
-end
-
---- Say whether a text has such a table.
----@param text string
----@return boolean
-function M.detect(text)
-  for _, grid in ipairs(grid_of.find(page_of.read(text).lines)) do
-    if grid.class == "matrix" then return true end
-  end
-  return false
-end
-
---- Read a text with a matrix into a partial record. Raises code "format" when there is none.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds.matrix then err.throw { code = "format", message = "no table of nvidia-smi topo -m", where = name } end
-  return draft:record()
 end
 
 return M

@@ -3,10 +3,8 @@
 --- -s names no peers: a pair is concluded only where just two GPUs have links. -R names peers by PCI address: a switch is known by its
 --- port numbers or its number of links, another GPU by its address or, where all addresses are remote ones, by their order.
 ---
---- Contents: blocks of one GPU - pairs from -s - switches and peers from -R - detect, fill, read
+--- Contents: blocks of one GPU - pairs from -s - switches and peers from -R - fill
 local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
-local page_of = require("tpl.topo.import.page")
 local smi_list = require("tpl.topo.import.smi_list")
 
 local M = {}
@@ -227,29 +225,6 @@ function M.fill(draft, host, lines)
   pair_by_elimination(draft, host, blocks, named)
   read_remotes(draft, host, blocks)
   add_speeds(draft, host)
-end
-
---- Say whether a text has such lines.
----@param text string
----@return boolean
-function M.detect(text)
-  for _, line in ipairs(page_of.read(text).lines) do
-    if read_link(line.text) then return true end
-  end
-  return text:find("all links are inActive", 1, true) ~= nil
-end
-
---- Read a text into a partial record. Raises code "format" when it has no such line.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  local host, lines = draft:add_host(), page_of.read(text, name).lines
-  M.fill(draft, host, lines)
-  smi_list.fill(draft, host, lines)
-  if not draft.kinds.nvlink then err.throw { code = "format", message = "no links of nvidia-smi nvlink", where = name } end
-  return draft:record()
 end
 
 return M

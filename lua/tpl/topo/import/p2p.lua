@@ -2,12 +2,9 @@
 --- Read `nvidia-smi topo -p2p r|w|n|a|p|rw`: whether the driver lets one GPU reach another one directly.
 --- A status is a fact of its own beside the path: NV4 with NS, and PHB with OK, both exist. Row to column is the direction.
 ---
---- Contents: what a table is about - one table - detect, fill, read
+--- Contents: what a table is about - one table - fill
 local columns = require("tpl.topo.import.grid_columns")
-local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
 local grid_of = require("tpl.topo.import.grid")
-local page_of = require("tpl.topo.import.page")
 
 local M = {}
 
@@ -68,27 +65,6 @@ function M.doubt_refused(draft, link)
       return
     end
   end
-end
-
---- Say whether a text has such a table.
----@param text string
----@return boolean
-function M.detect(text)
-  for _, grid in ipairs(grid_of.find(page_of.read(text).lines)) do
-    if grid.class == "p2p" then return true end
-  end
-  return false
-end
-
---- Read a text with a P2P table into a partial record. Raises code "format" when there is none.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds.p2p then err.throw { code = "format", message = "no table of nvidia-smi topo -p2p", where = name } end
-  return draft:record()
 end
 
 return M

@@ -3,10 +3,7 @@
 --- the order of the lines) and `Cores=`. Slurm's cores are its own numbers of cores, so they split GPUs into groups but are no CPU list
 --- unless there is one thread per core.
 ---
---- Contents: one line - links - detect, fill, read
-local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
-local page_of = require("tpl.topo.import.page")
+--- Contents: one line - links - fill
 
 local M = {}
 
@@ -83,22 +80,6 @@ function M.fill(draft, host, lines)
   draft:found("slurm")
   for _, g in ipairs(gpus) do g.device.mem_bytes = g.device.mem_bytes or memory end
   add_links(draft, host, gpus)
-end
-
---- Say whether a text has such lines.
----@param text string
----@return boolean
-function M.detect(text) return text:find("Gres Name=gpu", 1, true) ~= nil end
-
---- Read a text into a partial record. Raises code "format" when it has no such line.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds.slurm then err.throw { code = "format", message = "no GPU in the output of slurmd -G", where = name } end
-  return draft:record()
 end
 
 return M

@@ -1,10 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Read `nvidia-smi -L`: name and UUID of each GPU, and its MIG slices. The index in a line counts, not the position: there are gaps.
 ---
---- Contents: lines - detect, fill, read
-local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
-local page_of = require("tpl.topo.import.page")
+--- Contents: lines - fill
 
 local M = {}
 
@@ -69,27 +66,6 @@ function M.fill(draft, host, lines)
       add_slice(draft, host, gpu, line)
     end
   end
-end
-
---- Say whether a text has such lines.
----@param text string
----@return boolean
-function M.detect(text)
-  for _, line in ipairs(page_of.read(text).lines) do
-    if M.gpu(line.text) then return true end
-  end
-  return false
-end
-
---- Read a text into a partial record. Raises code "format" when it has no such line.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds["smi-list"] then err.throw { code = "format", message = "no line of nvidia-smi -L", where = name } end
-  return draft:record()
 end
 
 return M

@@ -2,10 +2,8 @@
 --- Read `nvidia-smi -q`, whole or fragments that grep left: identity, memory, MIG mode, fabric, health, processes of each GPU.
 --- A fragment without its "GPU 00000000:0F:00.0" line is given an index by the -i of the command, else by its order; both are doubts.
 ---
---- Contents: lines to keys - one value each (readers) - blocks of one GPU - which device a block is - detect, fill, read
+--- Contents: lines to keys - one value each (readers) - blocks of one GPU - which device a block is - fill
 local draft_of = require("tpl.topo.import.draft")
-local err = require("tpl.err")
-local page_of = require("tpl.topo.import.page")
 
 local M = {}
 
@@ -259,25 +257,6 @@ function M.fill(draft, host, lines)
   if state.top.attached and state.top.attached ~= #state.blocks then
     draft:doubt(nil, "gpus_missing", ("nvidia-smi -q counts %d GPUs, the text has %d"):format(state.top.attached, #state.blocks))
   end
-end
-
---- Say whether a text has such lines.
----@param text string
----@return boolean
-function M.detect(text)
-  local state = collect(page_of.read(text).lines)
-  return #state.blocks + #state.lost > 0
-end
-
---- Read a text into a partial record. Raises code "format" when it has no such line.
----@param text string
----@param name string?  the file's name
----@return table record
-function M.read(text, name)
-  local draft = draft_of.new(name)
-  M.fill(draft, draft:add_host(), page_of.read(text, name).lines)
-  if not draft.kinds["smi-query"] then err.throw { code = "format", message = "no GPU of nvidia-smi -q", where = name } end
-  return draft:record()
 end
 
 return M
