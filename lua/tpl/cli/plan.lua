@@ -31,7 +31,7 @@ end
 -- -- What is asked for besides the plan ------------------------------------------------------------------------------
 
 local function write_svg(ctx, p, path)
-  local text = require("tpl.topo.svg").draw(p.topo, { ranks = p.report.ranks })
+  local text = require("tpl.topo.svg").draw(p.topo, { placement = p.report.ranks })
   local ok, message = require("tpl.core").sys.write_file(path, text)
   if not ok then err.throw { code = "io", where = path, message = tostring(message) } end
   ctx.out:note("wrote %s", path)
@@ -88,7 +88,10 @@ local function result(ctx, p)
   local value = fill.plan(p.report)
   if opts.explain then value.explain = fill.list(p:explain()) end
   if opts.text then value.text = p:text() end
-  if value.diff then value.diff.changes = fill.list(value.diff.changes) end
+  if value.diff then
+    value.diff.changes = fill.list(value.diff.changes)
+    value.kind, value.changes = value.diff.kind, value.diff.changes
+  end
   return value
 end
 
