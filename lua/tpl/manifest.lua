@@ -242,6 +242,18 @@ local function say(c)
   return ("%s: %s -> %s"):format(c.what, was, now)
 end
 
+--- Make the error of a start that is refused.
+---@param changes tpl.Change[]
+---@param path string?
+---@return tpl.Err   "drift", exit 4, each change named in the message
+function M.drift(changes, path)
+  local parts = {}
+  for i, c in ipairs(changes) do parts[i] = say(c) end
+  return err.new { code = "drift", exit = 4, where = path, changes = changes,
+    message = ("%d change%s since the manifest was written: %s"):format(#changes, #changes > 1 and "s" or "", table.concat(parts, "; ")),
+    hint = "put it back, or plan anew; --accept-drift starts in spite of it" }
+end
+
 --- Compare, and refuse a difference unless it is accepted.
 ---@param m tpl.Manifest
 ---@param t table
@@ -253,11 +265,7 @@ function M.check(m, t, report, options)
   options = options or {}
   local changes = compare.list(m, t, report, options)
   if #changes == 0 or options.accept then return changes end
-  local parts = {}
-  for i, c in ipairs(changes) do parts[i] = say(c) end
-  return nil, err.new { code = "drift", exit = 4, where = options.path, changes = changes,
-    message = ("%d change%s since the manifest was written: %s"):format(#changes, #changes > 1 and "s" or "", table.concat(parts, "; ")),
-    hint = "put it back, or plan anew; --accept-drift starts in spite of it" }
+  return nil, M.drift(changes, options.path)
 end
 
 --- Find the manifest's devices in a topology whose indices may be others, in the form of a placement.

@@ -14,6 +14,9 @@ local function print_log(...)
   io.stderr:write(table.concat(parts, "\t"), "\n")
 end
 
+M.HARD_S = 60       -- a file that describes something is stopped after so long: layout.md section 4, hook `place`
+local LINES = 10000 -- between looks at the clock
+
 --- Make the globals of a script.
 local function environment(extra)
   local env = { arg = rawget(_G, "arg"), print = print_log }
@@ -121,11 +124,19 @@ local function compile(path, text, env)
   return setfenv(chunk, env)
 end
 
---- Follow which line of the file runs, to have a line for calls in tail position. Gives a function that stops it.
-local function watch(run)
+--- Follow which line of the file runs, to have a line for calls in tail position, and stop what runs for too long; once it is
+--- too late every line fails, so that no pcall of the file outlives it. Gives a function that stops the watch.
+---@param run table
+---@param hard_s number
+local function watch(run, hard_s)
   local hook, mask, count = debug.gethook()
+  local now_us = require("tpl.core").sys.now_us
+  local start, n_lines, is_late = now_us(), 0, false
   debug.sethook(function(_, line)
     if debug.getinfo(2, "S").source == "@" .. run.path then run.last_line = line end
+    n_lines = n_lines + 1
+    is_late = is_late or n_lines % LINES == 0 and now_us() - start > hard_s * 1e6
+    if is_late then error(("it ran for more than %g s and was stopped"):format(hard_s), 0) end
   end, "l")
   return function()
     if hook then debug.sethook(hook, mask, count) else debug.sethook() end
@@ -159,9 +170,14 @@ function M.run(path, extra)
   -- `outside` is what err.position gives for a call in tail position: the file's own frame is gone by then
   local run = { path = path, text = text, outside = err.position(1) }
   local chunk = compile(path, text, environment(extra))
-  local stop = watch(run)
-  local ok, value = xpcall(chunk, function(raw) return located(run, raw) end)
+  local stop = watch(run, M.HARD_S)
+  if jit then jit.off(chunk, true) end -- a compiled loop calls no hook
+  local ok, value = xpcall(chunk, function(raw)
+    stop()
+    return located(run, raw)
+  end)
   stop()
+  if jit then jit.on(chunk, true) end
   if not ok then err.throw(value) end
   return value, run
 end

@@ -69,7 +69,7 @@ function M.plan(ctx, d, is_other)
   end
   local is_there = path and require("tpl.core").sys.exists(path)
   local options = M.plan_options(ctx)
-  local p = is_there and require("tpl.cli.manifest").hold(ctx, path, make, options) or make(options)
+  local p = is_there and require("tpl.cli.manifest").hold(ctx, path, d, make, options) or make(options)
   for _, w in ipairs(p.warnings or {}) do ctx:warn(w) end
   if path and (not is_there or ctx.args.opts.accept_drift) then
     require("tpl.cli.manifest").write(ctx, p, path)

@@ -57,7 +57,8 @@ local function report(ctx, e)
   ctx.out:error(e)
   local command = ctx.command
   if ctx.json or (command.rows and not ctx.started) then
-    local envelope = out.envelope(command.name, { error = e, warnings = ctx.warnings, knobs = ctx.knobs })
+    local envelope = out.envelope(command.name, { error = e, warnings = ctx.warnings, knobs = ctx.knobs,
+      result = e.changes and { changes = out.array(e.changes) } })
     if command.events then
       envelope.event = "error"
       table.insert(getmetatable(envelope).keys, 1, "event")

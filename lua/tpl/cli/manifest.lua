@@ -6,6 +6,7 @@ local json = require("tpl.json")
 local machine = require("tpl.plan.machine")
 local manifest = require("tpl.manifest")
 local split = require("tpl.topo.split")
+local stages = require("tpl.plan.stages")
 
 local M = {}
 
@@ -58,14 +59,37 @@ local function pinned(m, options)
   return topo, manifest.pin(m, topo)
 end
 
+-- What the deployment asks for and the manifest has otherwise.
+local function asked(m, d)
+  local out, n_stages, n_replicas = {}, 0, 0
+  for _, s in ipairs(m.stages) do
+    if (s.replica or 0) == 0 then n_stages = n_stages + 1 end
+    n_replicas = math.max(n_replicas, (s.replica or 0) + 1)
+  end
+  local function compare(what, was, now)
+    if now and now ~= was then out[#out + 1] = { code = "degrees_changed", what = what, was = was, now = now } end
+  end
+  compare("ranks of a stage", #m.stages[1].devices, not d.stages and stages.mesh_n(d))
+  compare("stages", n_stages, d.given and d.given.pp)
+  compare("replicas", n_replicas, d.replicas)
+  return out
+end
+
 --- Plan a deployment as its manifest says.
 ---@param path string        of a manifest that exists
+---@param d tpl.Deploy
 ---@param make fun(options: table): tpl.Plan
 ---@param options table      of the planner
 ---@return tpl.Plan
-function M.hold(ctx, path, make, options)
+function M.hold(ctx, path, d, make, options)
   local m = must(manifest.read(path))
   local accept = ctx.args.opts.accept_drift
+  local other = asked(m, d)
+  if #other > 0 then
+    if not accept then err.throw(manifest.drift(other, path)) end
+    ctx:warn { code = "drift", message = "the deployment asks for another cut than the manifest has", where = path }
+    return make(options)
+  end
   local topo, placement, e = pinned(m, options)
   if not placement then
     must(manifest.check(m, topo, nil, { path = path, accept = accept }))

@@ -88,7 +88,10 @@ local function result(ctx, p)
   local value = fill.plan(p.report)
   if opts.explain then value.explain = fill.list(p:explain()) end
   if opts.text then value.text = p:text() end
-  if value.diff then value.diff.changes = fill.list(value.diff.changes) end
+  if value.diff then
+    value.diff.changes = fill.list(value.diff.changes)
+    value.kind, value.changes = value.diff.kind, value.diff.changes
+  end
   return value
 end
 

@@ -162,7 +162,7 @@ local function cost(plan)
   if not c then return null end
   local stages, links = array {}, array {}
   for i, s in ipairs(c.stages or {}) do stages[i] = { us_decode = or_null(s.us_decode), us_prefill = or_null(s.us_prefill) } end
-  for i, l in ipairs(c.link_bytes_per_token or {}) do links[i] = { a = l.a, b = l.b, bytes = l.bytes } end
+  for i, l in ipairs(c.link_bytes_per_token or {}) do links[i] = { a = l.a, b = l.b, bytes = math.ceil(l.bytes) } end
   return { ttft_us = or_null(c.ttft_us), itl_us = or_null(c.itl_us), tok_s = or_null(c.tok_s), comm_share = or_null(c.comm_share),
     bubble = or_null(c.bubble), min_concurrency = or_null(c.min_concurrency), stage_imbalance = or_null(c.stage_imbalance),
     roofline_share = or_null(c.roofline_share), bound = or_null(c.bound), stages = stages, link_bytes_per_token = links,

@@ -3,7 +3,9 @@
 --- whose layers are cut into stages of nearly equal cost where it names none. Cost is bytes of weights read per token, the
 --- head counted with the last stage. Pure but for the list function.
 local err = require "tpl.err"
+local guard = require "tpl.policy.guard"
 local mesh_of = require "tpl.plan.mesh"
+local policies = require "tpl.policy"
 
 local M = {}
 
@@ -107,6 +109,16 @@ local function from_list(list, deploy, n_layer, where)
   return out
 end
 
+-- Call the deployment's function, within the time that a policy has.
+local function call(fn, script_context, where)
+  local source = debug.getinfo(fn, "S").source
+  guard.interpret(fn)
+  local ok, got = guard.call(fn, { source = source, hard_s = policies.HARD_S }, script_context)
+  if ok then return got[1] end
+  if got.error then err.throw(got.error) end
+  err.throw { code = "script", where = got.line and ("%s:%d"):format((source:gsub("^@", "")), got.line) or where, message = "stages: " .. got.message }
+end
+
 ---@class tpl.StageContext
 ---@field n_layer integer
 ---@field cost number[]      bytes of each layer's weights
@@ -121,11 +133,7 @@ function M.given(deploy, ctx)
   local where = deploy.origin and deploy.origin.where
   local given = deploy.stages
   if type(given) == "function" then
-    local list, e = err.try(given, ctx.script)
-    if e then
-      if e.code == "internal" then e = err.new { code = "script", where = e.where or where, message = "stages: " .. e.message } end
-      err.throw(e)
-    end
+    local list = call(given, ctx.script, where)
     local checked, message, field = require("tpl.deploy").stages(list)
     if not checked then
       err.throw { code = "script", where = where, message = ("stages: %s %s"):format(field and field
