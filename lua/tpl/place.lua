@@ -183,7 +183,7 @@ function M.wish(deploy, mesh_n)
   want.kv_dtype = deploy.kv.dtype == "auto" and (deploy.act == "f32" and "f32" or "f16") or deploy.kv.dtype
   want.act, want.require, want.replicas, want.usable = deploy.act, deploy.require, deploy.replicas, deploy.devices.usable
   want.kv_tokens = deploy.kv.tokens
-  want.tp, want.pp = mesh_n, (deploy.pp > 1 or deploy.given and deploy.given.pp == 1) and deploy.pp or nil
+  want.tp, want.pp = mesh_n, (mesh_n or deploy.pp > 1 or deploy.given and deploy.given.pp == 1) and deploy.pp or nil
   want.mesh, want.shares = deploy.mesh and tostring(deploy.mesh) or nil, deploy.shares and deploy.shares.tp or nil
   want.devices = deploy.devices
   return want

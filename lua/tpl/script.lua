@@ -7,19 +7,16 @@ local find = require("tpl.find")
 
 local M = {}
 
--- Standard output belongs to the command (one JSON object, rows): what a script prints is a log.
-local function print_log(...)
-  local parts = {}
-  for i = 1, select("#", ...) do parts[i] = tostring((select(i, ...))) end
-  io.stderr:write(table.concat(parts, "\t"), "\n")
-end
+--- What `print` is to a script. The command line puts its log here: standard output belongs to the command (one JSON object, rows).
+---@type fun(...)
+M.print = print
 
 M.HARD_S = 60       -- a file that describes something is stopped after so long: layout.md section 4, hook `place`
 local LINES = 10000 -- between looks at the clock
 
 --- Make the globals of a script.
 local function environment(extra)
-  local env = { arg = rawget(_G, "arg"), print = print_log }
+  local env = { arg = rawget(_G, "arg"), print = M.print }
   env._G = env
   for k, v in pairs(extra or {}) do env[k] = v end
   return setmetatable(env, {

@@ -6,6 +6,7 @@ local err = require("tpl.err")
 local knobs = require("tpl.cli.knobs")
 local out = require("tpl.cli.out")
 local parse = require("tpl.cli.parse")
+local script = require("tpl.script")
 local suggest = require("tpl.suggest")
 
 local M = {}
@@ -82,8 +83,18 @@ end
 
 local aliases = { ["--help"] = "help", ["-h"] = "help", ["--version"] = "version", ["-V"] = "version" }
 
+-- What a script prints is a log, but for `tpl lua`, whose output is the script's.
+local function script_log(ctx)
+  return function(...)
+    local parts = {}
+    for i = 1, select("#", ...) do parts[i] = tostring((select(i, ...))) end
+    ctx.out:note("%s", table.concat(parts, "\t"))
+  end
+end
+
 --- Parse and run; throws errors.
 local function run(ctx, name, argv)
+  script.print = ctx.command.raw and print or script_log(ctx)
   ctx.knobs = knobs.read()
   if not commands.find(name) then unknown_command(name) end
   if ctx.command.raw then

@@ -4,6 +4,7 @@
 local candidates = require "tpl.place.candidates"
 local cost = require "tpl.cost"
 local groups = require "tpl.topo.groups"
+local order = require "tpl.place.order"
 local pools = require "tpl.place.pools"
 
 local M = {}
@@ -138,7 +139,7 @@ end
 ---@return table? placement
 ---@return string? message    when none fits
 function M.among(topo, model, want, list, attempt, refused, others)
-  candidates.sort(list, want.goal)
+  order.sort(list, want.goal)
   local best = list[1]
   if not best then return nil, refused and #refused > 0 and refused[1].why or "no device may be used" end
   if not best.holds_one then
@@ -167,10 +168,10 @@ function M.choose(topo, model, want, attempts, filter)
     for _, c in ipairs(list) do
       if not filter or filter(c) then kept[#kept + 1], all[#all + 1], of[c] = c, c, attempt end
     end
-    candidates.sort(kept, want.goal)
+    order.sort(kept, want.goal)
     if kept[1] and kept[1].fits and kept[1].unmet == 0 then return M.among(topo, model, want, kept, attempt, refused) end
   end
-  candidates.sort(all, want.goal)
+  order.sort(all, want.goal)
   return M.among(topo, model, want, all, of[all[1]], refused)
 end
 

@@ -168,10 +168,11 @@ end
 ---@field page integer
 ---@field context integer
 ---@field concurrency integer
+---@field least number?        that `require` asks for
 
 --- Say how many tokens a wish comes to when memory has no end.
 function M.wanted(wish)
-  return wish.tokens or math.ceil(wish.context * wish.concurrency / wish.page) * wish.page
+  return wish.tokens or math.ceil(math.max(wish.context * wish.concurrency, wish.least or 0) / wish.page) * wish.page
 end
 
 --- Decide the tokens of the KV cache, or throw no_fit.

@@ -3,6 +3,7 @@
 local candidates = require "tpl.place.candidates"
 local err = require "tpl.err"
 local json = require "tpl.json"
+local order = require "tpl.place.order"
 local place = require "tpl.place"
 local requirements = require "tpl.place.requirements"
 local util = require "tpl.util"
@@ -56,7 +57,7 @@ local function priced(plan, asked)
   local want = candidates.want(plan.topo, plan.shape, place.wish(deploy, asked.tp))
   want.pp = asked.pp
   local list, refused = candidates.enumerate(plan.topo, plan.shape, want, uids)
-  return candidates.sort(list, want.goal)[1], refused[1], list
+  return order.sort(list, want.goal)[1], refused[1], list
 end
 
 -- The size alone, without the pipeline that makes it fit, when only the size was asked for.

@@ -85,7 +85,8 @@ function M.fill(plan, specs)
   for _, pool in ipairs(plan.pools) do -- layers with a window keep that many positions of each request, however long it is
     for _, b in ipairs(pool.ranks) do pool.fixed = pool.fixed + b.window_bytes end
   end
-  plan.wish = { tokens = plan.deploy.kv.tokens, page = plan.deploy.kv.page, context = plan.context, concurrency = plan.deploy.want.concurrency }
+  plan.wish = { tokens = plan.deploy.kv.tokens, page = plan.deploy.kv.page, context = plan.context, concurrency = plan.deploy.want.concurrency,
+    least = plan.deploy.require.kv_tokens }
   plan.kv.tokens, plan.kv.pages = budget.kv(plan.wish, plan.pools)
   plan.limiting = budget.limiting(plan.ranks, plan.pools, plan.kv.page)
   budget.strand(plan.pools, plan.kv.page)

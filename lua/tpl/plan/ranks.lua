@@ -89,7 +89,8 @@ end
 function M.size(plan)
   local d = plan.deploy
   plan.pools = budget.pools(plan.ranks, d.devices.usable)
-  plan.wish = { tokens = d.kv.tokens, page = d.kv.page, context = plan.context, concurrency = d.want.concurrency }
+  plan.wish = { tokens = d.kv.tokens, page = d.kv.page, context = plan.context, concurrency = d.want.concurrency,
+    least = d.require.kv_tokens }
   plan.kv.tokens, plan.kv.pages = budget.kv(plan.wish, plan.pools)
   plan.limiting = budget.limiting(plan.ranks, plan.pools, plan.kv.page)
   budget.strand(plan.pools, plan.kv.page)
