@@ -31,7 +31,7 @@ local UNEVEN = 0.05 -- capacities that differ by more are worth uneven cuts
 ---@field unmet integer        requirements of the deployment that it breaks
 
 local function wanted_tokens(want)
-  return want.kv_tokens or want.context * want.concurrency
+  return want.kv_tokens or math.max(want.context * want.concurrency, tonumber((want.require or {}).kv_tokens) or 0)
 end
 
 -- GPUs that may be used where there are any, else the CPUs.
