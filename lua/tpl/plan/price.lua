@@ -16,17 +16,19 @@ end
 
 --- Price the first replica; the others are alike.
 ---@param plan table
+---@param more? table   wishes beside those of the deployment: prompt, prompts, depth, probe
 ---@return table?   as cost.estimate gives
-function M.of(plan)
+function M.of(plan, more)
   if plan.open.refused then return nil end
   local stages = {}
   for i, s in ipairs(plan.stages) do
     stages[i] = { devices = s.devices, layers = { s.first, s.last }, shares = shares_of(s), mesh = tostring(s.mesh) }
   end
   local want = candidates.want(plan.topo, plan.shape, place.wish(plan.deploy))
-  want.context = plan.context
+  want.context, want.threads, want.chunk = plan.context, plan.threads, plan.deploy.step.tokens
+  for k, v in pairs(more or {}) do want[k] = v end
   if plan.ranks[1].device.kind == "cpu" then
-    want.probe = rates.stored()
+    want.probe = want.probe or rates.stored()
     if not want.probe then return nil end -- `tpl bench probe` was never run: how fast this CPU is, is not known
   end
   local e = cost.estimate(plan.topo, plan.shape, { stages = stages }, want)
