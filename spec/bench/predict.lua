@@ -2,7 +2,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Hold what the cost model predicts for this machine against what tpl takes on it; see spec/bench/README.md, "Prediction".
 ---
----     luajit spec/bench/predict.lua measure fit|test ROUNDS FILE NAME=MODEL.gguf..    adds lines to FILE
+---     luajit spec/bench/predict.lua measure ROUNDS FILE NAME=MODEL.gguf..    adds lines to FILE
 ---     luajit spec/bench/predict.lua show FILE..                                       the table
 ---     luajit spec/bench/predict.lua fit FILE..                                        the constants of the CPU model, from calibration cases
 package.path = "./lua/?.lua;./lua/?/init.lua;./spec/bench/predict/?.lua;" .. package.path
@@ -34,8 +34,8 @@ local function models_of(words)
 end
 
 --- Probe, case, probe, case ..: each case lies between two probes.
-local function measure(kind, rounds, file, words)
-  local list = require("cases").list(kind, models_of(words), sys.cpus())
+local function measure(rounds, file, words)
+  local list = require("cases").list(models_of(words), sys.cpus())
   local run = require("measure").run
   local out = assert(io.open(file, "a"))
   for round = 1, rounds do
@@ -46,7 +46,8 @@ local function measure(kind, rounds, file, words)
       local after = probe()
       out:write(json.encode { round = round, case = case, before = before, after = after, got = got }, "\n")
       out:flush()
-      io.stderr:write(("%d %s: ttft %.1f ms, itl %.2f ms\n"):format(round, case.name, got.ttft_us / 1e3, got.itl_us / 1e3))
+      io.stderr:write(("%d %s: ttft %.1f ms, itl %.2f ms, foreign load %.2f\n"):format(round, case.name, got.ttft_us / 1e3, got.itl_us / 1e3,
+        got.foreign))
       before = after
     end
   end
@@ -64,12 +65,12 @@ local function read(files)
 end
 
 local command = table.remove(arg, 1)
-if command == "measure" and (arg[1] == "fit" or arg[1] == "test") and tonumber(arg[2]) and arg[3] and arg[4] then
-  measure(arg[1], tonumber(arg[2]), arg[3], { unpack(arg, 4) })
+if command == "measure" and tonumber(arg[1]) and arg[2] and arg[3] then
+  measure(tonumber(arg[1]), arg[2], { unpack(arg, 3) })
 elseif command == "show" and arg[1] then
   os.exit(require("show").run(read(arg)) and 0 or 1)
 elseif command == "fit" and arg[1] then
   require("fitting").run(read(arg))
 else
-  die("usage: predict.lua measure fit|test ROUNDS FILE NAME=MODEL.. | show FILE.. | fit FILE..")
+  die("usage: predict.lua measure ROUNDS FILE NAME=MODEL.. | show FILE.. | fit FILE..")
 end

@@ -84,8 +84,13 @@ function M.prefill(stages, prompt, opts, prompts)
   return { times = times, us = M.sum(times, "us") + (n - 1) * longest, longest = longest, n = n }
 end
 
--- The tokens of steps that begin with n prompts at once, as core/serve/sched.c forms them: decodes first, then prompts in order of arrival.
-local function steps_of(prompt, n, chunk)
+--- List the steps until the last of n prompts that arrive at once has its first token, as core/serve/sched.c forms them: decodes first,
+--- then prompts in order of arrival.
+---@param prompt integer
+---@param n integer
+---@param chunk integer   tokens of a step
+---@return tpl.cost.Work[]
+function M.steps_of(prompt, n, chunk)
   local out, left, first = {}, {}, 1
   for i = 1, n do left[i] = prompt end
   while first <= n do
@@ -111,14 +116,14 @@ end
 --- Give the time until the last of n prompts that arrive together has its first token.
 ---@return number us
 function M.arrival(stages, prompt, n, opts)
-  local us, most = 0, 0
-  local list = steps_of(prompt, n, opts.chunk)
-  for i, work in ipairs(list) do
+  local us, fill = 0, 0
+  local list = M.steps_of(prompt, n, opts.chunk)
+  for _, work in ipairs(list) do
     local times, longest = run(stages, work, min(#list, #stages), opts)
-    most = M.sum(times, "us") - longest
-    us = us + longest + M.step_us(stages) + (i == 1 and most or 0)
+    fill = max(fill, M.sum(times, "us") - longest)
+    us = us + longest + M.step_us(stages)
   end
-  return us
+  return us + fill
 end
 
 local function batch_parts(stages)

@@ -17,19 +17,18 @@ local loads = {
 
 local NEW = 24 -- tokens that each request generates
 
---- List the cases of a kind.
----@param kind "test"|"fit"
+--- List the cases of a round: for each model and cut its calibration, then what is judged.
 ---@param models {name: string, path: string}[]
 ---@param cores integer   cuts that need more are left out
-function M.list(kind, models, cores)
+function M.list(models, cores)
   local out = {}
   for _, m in ipairs(models) do
     for _, cut in ipairs(cuts) do
-      for _, load in ipairs(loads[kind]) do
-        if cut.cores <= cores then
-          out[#out + 1] = { kind = kind, model = m.name, path = m.path, cut = cut.name, words = cut.words, batch = load[1], prompt = load[2], new = NEW,
-            name = ("%s %s batch=%d prompt=%d"):format(m.name, cut.name, load[1], load[2]) }
-        end
+      for i = 1, cut.cores <= cores and #loads.fit + #loads.test or 0 do
+        local kind = i <= #loads.fit and "fit" or "test"
+        local load = loads.fit[i] or loads.test[i - #loads.fit]
+        out[#out + 1] = { kind = kind, model = m.name, path = m.path, cut = cut.name, words = cut.words, batch = load[1], prompt = load[2], new = NEW,
+          name = ("%s %s batch=%d prompt=%d"):format(m.name, cut.name, load[1], load[2]) }
       end
     end
   end
