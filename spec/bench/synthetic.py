@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a GGUF of 1.2 B parameters in Q4_0 whose every cut is even (the shape of Llama 3.2 1B, without a tokenizer): synthetic.py FILE.gguf
+"""Write a GGUF of 1.2 B parameters in Q4_0 whose every cut is even (the shape of Llama 3.2 1B, without a tokenizer):
+
+    synthetic.py FILE.gguf [WIDTH LAYERS FF HEADS KV_HEADS VOCAB]     another shape
 
 For speed and memory only: the weights are one pseudo-random pattern over and over.
 """
@@ -7,7 +9,8 @@ import random
 import struct
 import sys
 
-DIM, LAYERS, FF, HEADS, KV_HEADS, VOCAB = 2048, 16, 8192, 32, 8, 128256
+SHAPE = (2048, 16, 8192, 32, 8, 128256)
+DIM, LAYERS, FF, HEADS, KV_HEADS, VOCAB = (int(x) for x in sys.argv[2:8]) if len(sys.argv) > 7 else SHAPE
 F32, Q4_0, BLOCK, BLOCK_BYTES, ALIGN = 0, 2, 32, 18, 32
 U32, FLOAT, STRING = 4, 6, 8
 

@@ -21,10 +21,10 @@ end
 -- Prefix sums of a stage: us of a step, and for each kind of rank the bytes.
 local function tables(t, shape, group, i, n_stages, opts)
   local stage = estimate.make_stage(t, shape, { devices = group, layers = { 0, shape.n_layer - 1 } }, i, n_stages, opts)
-  team.deal({ stage }, nil, nil)
-  team.set({ stage }, 1)
   local b = math.ceil(opts.concurrency / math.min(n_stages, opts.concurrency))
   local work = { tokens = b, seqs = b, pos = opts.depth, kv_pos = opts.depth, rows = b }
+  team.deal({ stage }, nil, t)
+  team.set({ stage }, 1, work, opts)
   local is_first, is_last = stage.is_first, stage.is_last
   local by_class = {}
   stage.is_first, stage.is_last = false, false

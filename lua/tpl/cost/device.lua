@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 --- Say what one device can do: peak rates, bandwidth, memory, the cost of a launch. GPUs come from the table in gpus.lua,
---- CPU ranks from what a probe measured. Pure: the probe is an argument.
+--- CPU ranks (cpu.lua) from what a probe measured. Pure: the probe is an argument.
+local cpu = require "tpl.cost.cpu"
 local err = require "tpl.err"
 local gpus = require "tpl.cost.gpus"
 
@@ -17,6 +18,10 @@ local M = {}
 ---@field efficiency {mem: table<string, number>, flops: number}   shares of the peaks that good kernels reach
 ---@field roof number                    share of mem_gb_s that a copy reaches: the roofline
 ---@field auto string?                   type that a CPU multiplies in unless told otherwise
+---@field cores integer?                 of a CPU that was probed
+---@field read table?                    of a CPU: bandwidth by threads and bytes
+---@field threads integer?               of a CPU rank
+---@field barrier_us number?
 ---@field sm string?
 ---@field pcie {gen: integer, width: integer}?
 ---@field nvlinks integer?
@@ -72,46 +77,13 @@ local function slice(d, dev)
   return out
 end
 
--- -- CPU ---------------------------------------------------------------------------------------------------------------
-
--- Shares that tpl's own kernels reach of what the probe measures.
-local cpu_share = { f32 = 0.75, bf16 = 0.75, f16 = 0.75, i8 = 0.65, q8_0 = 0.65, q4_0 = 0.60, q4_1 = 0.60 }
-local CPU_FLOPS = 0.45
--- Where nothing was probed: about one memory channel and a quarter TFLOP/s for each 8 cores of a server.
-local unprobed = { read_gb_s = 40, matrix_gflop_s = { f32 = 400, bf16 = 400, i8 = 800 }, barrier_us = 0.2 }
-
----@class tpl.cost.Probe   as tpl.cli.machine keeps it
----@field read_gb_s number
----@field matrix_gflop_s table<string, number>
----@field barrier_us number
----@field isa string?
----@field cores integer?
-
-local function number(x) return type(x) == "number" and x or nil end
-
-local cpus = setmetatable({}, { __mode = "k" })
-
-local function from_probe(probe)
-  local p = probe or unprobed
-  if cpus[p] then return cpus[p] end
-  local rates = p.matrix_gflop_s or {}
-  local f32 = number(rates.f32) or unprobed.matrix_gflop_s.f32
-  local d = { name = type(p.cpu) == "string" and p.cpu or "cpu", kind = "cpu", mem_gb_s = number(p.read_gb_s) or unprobed.read_gb_s,
-    flops = { f32 = f32 * 1e9, bf16 = (number(rates.bf16) or f32) * 1e9, i8 = (number(rates.i8) or f32) * 1e9 },
-    launch_us = 2 * (number(p.barrier_us) or unprobed.barrier_us), step_us = 20, efficiency = { mem = cpu_share, flops = CPU_FLOPS }, roof = 1,
-    auto = p.isa == "amx" and "bf16" or "i8", source = probe and "probe" or "table" }
-  d.flops.f16 = d.flops.f32
-  cpus[p] = d
-  return d
-end
-
 --- Give what a device can do.
 ---@param dev table               of a topology
 ---@param opts? {probe: tpl.cost.Probe?}   what was measured on this machine, for CPU devices
 ---@return tpl.cost.Device?
 ---@return tpl.Err?               a GPU whose name the table lacks
 function M.of(dev, opts)
-  if dev.kind == "cpu" then return from_probe(opts and opts.probe) end
+  if dev.kind == "cpu" then return cpu.device(opts and opts.probe) end
   local gpu = dev.name and gpus.find(dev.name)
   if not gpu then
     return nil, err.new { code = "unsupported", where = dev.uid,

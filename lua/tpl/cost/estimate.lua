@@ -33,7 +33,7 @@ local function options(shape, want, is_cpu)
     depth = want.depth or max(1, ceil(context / 2)), chunk = want.chunk or CHUNK, usable = want.usable or 0.90,
     kv_element = elements[want.kv_dtype or "f16"] or 2, act_bytes = act, comm_element = is_cpu and 4 or act,
     cut_vocab = want.tp_cut_vocab ~= false, dtype = shape.dtype or "bf16", head_dtype = shape.head_dtype or shape.dtype or "bf16",
-    step_tokens = want.step_tokens or CHUNK, probe = want.probe, act = want.act,
+    step_tokens = want.step_tokens or CHUNK, prompts = want.prompts or 1, probe = want.probe, act = want.act,
   }
 end
 
@@ -172,7 +172,8 @@ local function price_time(e, t, stages, opts)
   pipeline.connect(t, stages)
   local d = pipeline.decode(stages, opts.concurrency, opts.depth, opts)
   local first, fill = pipeline.prefill(stages, opts.prompt, opts), pipeline.prefill(stages, opts.mix_prompt, opts)
-  e.itl_us, e.ttft_us, e.tok_s = d.itl, first.us + stages[1].ranks[1].device.step_us, opts.concurrency / d.itl * 1e6
+  e.itl_us, e.ttft_us, e.tok_s = d.itl, first.us + pipeline.step_us(stages), opts.concurrency / d.itl * 1e6
+  if opts.prompts > 1 then e.ttft_us = pipeline.arrival(stages, opts.prompt, opts.prompts, opts) end
   e.bubble, e.min_concurrency = d.bubble, #stages
   local full = pipeline.served(stages, e.kv_tokens, opts)
   e.served_tok_s, e.served_concurrency = full.tok_s, full.concurrency
@@ -203,7 +204,7 @@ end
 ---   capacity: number, free: number?, stranded: number}[]   bytes; kv: of kv_tokens
 ---@field limiting integer             index into ranks
 ---@field itl_us number                between two tokens of a request, want.concurrency at a time
----@field ttft_us number               of a prompt of want.prompt tokens on an idle replica
+---@field ttft_us number               of a prompt of want.prompt tokens on an idle replica; of the last one where want.prompts arrive together
 ---@field tok_s number                 decode, all requests together
 ---@field served_tok_s number          output tokens a second of a mix of prompts and answers with the cache full: what throughput compares
 ---@field served_concurrency integer
@@ -226,7 +227,7 @@ local function estimate(t, shape, replica, want)
   opts.probe = opts.probe or t.probe
   local stages = {}
   for i, spec in ipairs(specs) do stages[i] = make_stage(t, shape, spec, i, #specs, opts) end
-  team.deal(stages, want.threads, opts.probe and opts.probe.cores)
+  team.deal(stages, want.threads, t)
   local e = {}
   e.ranks, e.limiting, e.kv_tokens = price_memory(stages, shape, opts)
   e.why = why_not(e.ranks, e.limiting, e.kv_tokens, opts)
@@ -242,7 +243,7 @@ end
 ---@param t table         topology
 ---@param shape tpl.Shape
 ---@param replica {stages: {devices: string[], layers: integer[]?, shares: number[]?, mesh: string?}[]}
----@param want table      {context, concurrency, goal, prompt, output, depth, kv_dtype, usable, act, tp_cut_vocab, probe}
+---@param want table      {context, concurrency, goal, prompt, prompts, output, depth, threads, kv_dtype, usable, act, tp_cut_vocab, probe}
 ---@return tpl.cost.Estimate?
 ---@return tpl.Err?       an unknown device or GPU
 function M.of(t, shape, replica, want) return err.try(estimate, t, shape, replica, want or {}) end

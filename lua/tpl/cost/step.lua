@@ -2,6 +2,7 @@
 --- Price one step of a stage: for each kind of layer the ops of its slowest rank, its collectives, the head with the last
 --- stage. The same function prices a decode step (one token of each sequence) and a chunk of a prompt. Pure.
 local collective = require "tpl.cost.collective"
+local cpu = require "tpl.cost.cpu"
 local ops = require "tpl.cost.ops"
 
 local M = {}
@@ -16,7 +17,7 @@ local max, min = math.max, math.min
 ---@field rows number     output rows
 
 -- Kernels of a layer: norm and qkv, rope and cache, attention and its merge, o, add and norm, gate and up, activation, down.
-local GPU_OPS, MOE_OPS, MLA_OPS, CPU_OPS = 10, 5, 4, 6
+local GPU_OPS, MOE_OPS, MLA_OPS = 10, 5, 4
 local CANDIDATES = 512 -- bytes of best tokens that a rank offers for a row
 local ACT_PASSES = 12 -- times that a layer reads or writes a row of hidden size beside its products
 
@@ -47,7 +48,7 @@ local function layer(sum, stage, rank, l, work, opts)
     ((l.attn_flops - l.kv_proj_flops) * part.attn + l.kv_proj_flops * part.kv) * tokens, l.attn_dtype or opts.dtype, opts.act)
   add(sum, d, l.mlp_bytes * part.ffn, l.mlp_flops * part.ffn * tokens, l.mlp_dtype or opts.dtype, opts.act)
   add(sum, d, l.norm_bytes, l.norm_flops * tokens, opts.dtype, opts.act)
-  local n_ops = d.kind == "cpu" and CPU_OPS or GPU_OPS
+  local n_ops = GPU_OPS
   if l.n_expert > 0 then
     local hit = M.experts_hit(l.n_expert, stage.shape.n_expert_used, work.tokens)
     add(sum, d, l.expert_bytes * hit * part.expert, l.expert_flops * work.tokens * part.expert, l.expert_dtype or opts.dtype, opts.act)
@@ -63,6 +64,7 @@ end
 
 -- All kinds of layers of a rank, the embedding and the head.
 local function rank_time(stage, rank, work, opts)
+  if rank.device.kind == "cpu" then return cpu.rank_time(stage, rank, work, opts) end
   local total = { us = 0, mem = 0, math = 0, launch = 0, bytes = 0, flops = 0 }
   for _, l in ipairs(stage.sums.classes) do
     local one, n = { us = 0, mem = 0, math = 0, launch = 0, bytes = 0, flops = 0 }, stage.sums.count[l]
@@ -85,21 +87,25 @@ end
 -- layer of experts where tokens are spread over the ranks. NCCL's times are those of whole calls, launch included.
 local function comm_time(stage, work, opts)
   if #stage.ranks < 2 then return 0 end
-  local g, us = stage.group, 0
+  local g, us, d = stage.group, 0, stage.ranks[1].device
+  local function time(kind, group, bytes)
+    local n = collective.time(kind, group, bytes)
+    return d.kind == "cpu" and cpu.collective(n, d) or n
+  end
   local tokens = spread(work, 1 / stage.degrees.dp)
   local row = stage.shape.hidden * opts.comm_element
   if stage.degrees.tp > 1 then
     local t = stage.tp_group
-    us = 2 * stage.sums.n_layer * collective.time("all_reduce", t, tokens * row)
-    if stage.cut_vocab and stage.is_first then us = us + collective.time("all_reduce", t, tokens * row) end
-    if stage.cut_vocab and stage.is_last and work.rows > 0 then us = us + collective.time("all_gather", t, work.rows * CANDIDATES) end
+    us = 2 * stage.sums.n_layer * time("all_reduce", t, tokens * row)
+    if stage.cut_vocab and stage.is_first then us = us + time("all_reduce", t, tokens * row) end
+    if stage.cut_vocab and stage.is_last and work.rows > 0 then us = us + time("all_gather", t, work.rows * CANDIDATES) end
   end
   if stage.degrees.dp > 1 then
     for _, l in ipairs(stage.sums.classes) do
       if l.n_expert > 0 then
         local n = #stage.ranks -- a token goes once to each rank that holds one of its experts
         local bytes = tokens * n * M.experts_hit(n, 1, stage.shape.n_expert_used) * row
-        us = us + 2 * stage.sums.count[l] * collective.time("all_to_all", g, bytes)
+        us = us + 2 * stage.sums.count[l] * time("all_to_all", g, bytes)
       end
     end
   end

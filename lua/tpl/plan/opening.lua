@@ -14,7 +14,7 @@ local M = {}
 local torch_types = { bfloat16 = "bf16", float16 = "f16", float32 = "f32" }
 
 local function tensors_of(checkpoint)
-  return checkpoint and checkpoint:kind() ~= "gguf" and checkpoint:tensors() or nil
+  return checkpoint and checkpoint:tensors() or nil
 end
 
 local function shape_of(config, tensors, where)
