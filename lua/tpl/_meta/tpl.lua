@@ -1194,6 +1194,10 @@ end
 ---@field efficiency {mem: table<string, number>, flops: number}   shares of the peaks that good kernels reach
 ---@field roof number                    share of mem_gb_s that a copy reaches: the roofline
 ---@field auto string?                   type that a CPU multiplies in unless told otherwise
+---@field cores integer?                 of a CPU that was probed
+---@field read table?                    of a CPU: bandwidth by threads and bytes
+---@field threads integer?               of a CPU rank
+---@field barrier_us number?
 ---@field sm string?
 ---@field pcie {gen: integer, width: integer}?
 ---@field nvlinks integer?
@@ -1208,7 +1212,7 @@ end
 ---   capacity: number, free: number?, stranded: number}[]   bytes; kv: of kv_tokens
 ---@field limiting integer             index into ranks
 ---@field itl_us number                between two tokens of a request, want.concurrency at a time
----@field ttft_us number               of a prompt of want.prompt tokens on an idle replica
+---@field ttft_us number               of a prompt of want.prompt tokens on an idle replica; of the last one where want.prompts arrive together
 ---@field tok_s number                 decode, all requests together
 ---@field served_tok_s number          output tokens a second of a mix of prompts and answers with the cache full: what throughput compares
 ---@field served_concurrency integer
