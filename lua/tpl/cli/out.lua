@@ -115,7 +115,7 @@ function Out:warning(w)
   self.stderr(string.format("tpl: warning: %s%s\n", w.where and w.where ~= "" and w.where .. ": " or "", one_line(w.message)))
 end
 
-local internal_fields = { exit = true, traceback = true, field = true, looked = true, unit_error = true }
+local internal_fields = { exit = true, key = true, traceback = true, field = true, looked = true, unit_error = true }
 local first_fields = { "code", "message", "where", "hint" }
 local promised = { layout_conflict = { "op", "axis", "x", "w", "mark", "fixes" } } -- there whatever was refused, null where unknown
 

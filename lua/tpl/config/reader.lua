@@ -51,7 +51,7 @@ end
 
 --- Refuse something that is valid but that this version does not do.
 function Reader:unsupported(key, message, hint)
-  err.throw({ code = "unsupported", where = self.locate(key), message = self.prefix .. key .. " " .. message, hint = hint })
+  err.throw({ code = "unsupported", where = self.locate(key), message = self.prefix .. key .. " " .. message, hint = hint, key = self.prefix .. key })
 end
 
 --- Check an integer that is already in hand.

@@ -33,6 +33,9 @@ local function warning(shape, refused, path)
     message = ("tpl has no definition of %s: memory is planned from its config, programs and cost are not"):format(shape.arch) }
 end
 
+-- What a config may say that this version cannot run and whose memory is known all the same: another family, packed weights.
+local plannable = { architectures = true, model_type = true, quantization_config = true }
+
 -- A model that this version cannot run: its shape, and what was said against running it. A family with a definition has a price
 -- too; its weights are in a format that nothing here computes with.
 local function outline(found, refused)
@@ -56,7 +59,7 @@ function M.model(deploy, may_outline)
   local open
   open, e = configs.open(found)
   if not open then
-    if e.code == "unsupported" and may_outline then return outline(found, e) end
+    if e.code == "unsupported" and plannable[e.key] and may_outline then return outline(found, e) end
     err.throw(e)
   end
   open.shape = shape_of(open.config, tensors_of(open.checkpoint), open.path)
